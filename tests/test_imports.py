@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "paths": {"errors"},  # where data lie, files that are read back: a file beside errors
     "object_storage": {"errors", "paths"},  # a file beside errors
     "html": {"errors"},  # how things look in a notebook: a file beside errors
+    "run_context": set(),  # which run this is: a file beside errors
     "imported": set(),  # what libraries weigh: a file beside errors
     "kernels": {"errors"},
     "accumulators": {"errors", "kernels"},
@@ -93,6 +94,7 @@ ALLOWED: dict[str, set[str]] = {
     },  # of components that anyone computed; genetics: its tables and filters
     "model_store": {
         "errors",
+        "run_context",
         "matrix",
         "models",
         "passes",
@@ -102,6 +104,8 @@ ALLOWED: dict[str, set[str]] = {
     },  # versions and the log that says which is served
     "operations": {
         "errors",
+        "run_context",
+        "version",
         "kernels",
         "matrix",
         "models",
@@ -115,7 +119,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": ANYTHING,
     "xarray": {"models", "passes", "sources"},  # the accessor
     "preprocess": {"models"},  # names for users
-    "version": set(),  # for __init__ and cli alone
+    "version": set(),  # for __init__, cli, and logs
     "__init__": ANYTHING,
 }
 

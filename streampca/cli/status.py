@@ -13,7 +13,16 @@ from streampca.cli.config import JOBS_ONLY
 from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.operations.config import read_job
-from streampca.operations.status import EXIT, WORST, Status, status, stretch
+from streampca.operations.runs import note_at
+from streampca.operations.status import (
+    EXIT,
+    WORST,
+    Status,
+    status,
+    status_of_run,
+    stretch,
+    write_status,
+)
 from streampca.operations.yaml_files import read_yaml
 
 
@@ -21,8 +30,14 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     """Add the options of ``status``."""
     one = parsers["status"]
     one.set_defaults(run=run_status)
-    one.add_argument("job", nargs="*", metavar="CONFIG", help="job files: see configs/")
+    what = "job files: see configs/; or the --progress-file of any other command"
+    one.add_argument("job", nargs="*", metavar="CONFIG", help=what)
     one.add_argument("--all", metavar="FOLDER", dest="folder", help="every job file in a folder")
+    one.add_argument(
+        "--metrics",
+        action="store_true",
+        help="write the files that the jobs name as metrics:, with what is true now",
+    )
     form = one.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one line of JSON for each job")
     form.add_argument(
@@ -35,14 +50,24 @@ def run_status(arguments: argparse.Namespace) -> int:
     paths = [*arguments.job, *(jobs_in(arguments.folder) if arguments.folder else [])]
     if not paths:
         raise InvalidInputError("no job file: streampca status JOB.yaml, or --all FOLDER")
-    levels = set()
+    levels, written = set(), False
     for path in paths:
-        found = status(read_job(path), path)
+        note = note_at(path) if os.path.isfile(path) else {}
+        if note:
+            found = status_of_run(note, path)
+        else:
+            job = read_job(path)
+            found = status(job, path)
+            if arguments.metrics and job.metrics is not None:
+                write_status(job, found)
+                written = True
         levels.add(found.level)
         if arguments.json:
             print(found.to_json())
         else:
             print(one_line(found) if arguments.oneline else as_text(found))
+    if arguments.metrics and not written:
+        raise InvalidInputError(f"{paths[0]} names no file; add a line such as metrics: job.prom")
     return EXIT[next(level for level in WORST if level in levels)]
 
 
@@ -60,7 +85,8 @@ def jobs_in(folder: str) -> list[str]:
 
 def one_line(found: Status) -> str:
     """LEVEL - job: reasons | figures."""
-    why = "; ".join(text for _, text in found.reasons) or _served(found)
+    going = f"{found.run['state']} {found.run.get('progress', '')}".rstrip()
+    why = "; ".join(text for _, text in found.reasons) or (_served(found) if found.store else going)
     figures: dict[str, Any] = {"age": None, "waiting": None, "behind": None}
     if found.served:
         figures["age"] = f"{found.served['age']:.0f}s"
@@ -73,8 +99,9 @@ def as_text(found: Status) -> str:
     """The status of a job, for people."""
     lines = [f"{shown(found.job or found.store)}: {found.level}"]
     lines += [f"  {level:<9} {text}" for level, text in found.reasons]
-    lines.append(f"  served    {_served(found)}")
-    if "error" not in found.source:
+    if found.store:
+        lines.append(f"  served    {_served(found)}")
+    if found.source and "error" not in found.source:
         source = found.source
         lines.append(
             f"  source    {source['samples']:,} samples; {source['waiting']:,} wait for the next "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -28,6 +29,8 @@ from streampca.model_store.stored_version import FOLDER as VERSIONS
 from streampca.store.backend import STAGED, Backend
 from streampca.store.checked import readable, sign
 from streampca.store.places import discard
+
+logger = logging.getLogger(__name__)
 
 # The append-only log of a model store: what was published, promoted, rolled back, removed.
 #
@@ -137,6 +140,7 @@ def append(
         }
         text = _signed(history, whole)
         if _put(backend, n, text):
+            logger.info("entry %d: %s", n, whole["action"], extra={"entry": _told(whole)})
             line = Line.parse(text, n, backend.place)
             checkpoint = n if line.checkpoint else history.checkpoint.n
             with contextlib.suppress(OSError):  # committed; readers follow the log past its head
@@ -164,6 +168,12 @@ def _signed(history: History, whole: Mapping[str, Any]) -> bytes:
     if not readable(text):
         raise InvalidInputError(f"an entry of {len(text)} bytes for the log; give a shorter reason")
     return text
+
+
+def _told(whole: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an entry, what the log of a run says."""
+    names = ("action", "version", "number", "current", "removed", "reason")
+    return {name: value for name in names if (value := whole.get(name))}
 
 
 def _put(backend: Backend, n: int, text: bytes) -> bool:

@@ -107,7 +107,7 @@ def _of_another_type(kind: str, values: Mapping[str, Any], error: Exception) -> 
 
 @dataclass(frozen=True)
 class Job:
-    """A checked job file: ``streampca.operations.refresh`` runs it."""
+    """A checked job file: ``streampca.operations.refresh`` runs it.  file : its path, or ""."""
 
     source: dict[str, Any]
     model: dict[str, Any]
@@ -122,7 +122,11 @@ class Job:
     gate: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
     freshness: dict[str, Any] = field(default_factory=dict)
+    logging: dict[str, Any] = field(default_factory=dict)
     cluster: dict[str, Any] = field(default_factory=dict)
+    metrics: str | None = None
+    lineage: dict[str, Any] = field(default_factory=dict)
+    file: str = ""
 
     def estimator(self, **running: Any) -> Any:
         """The unfitted model.  running : parameters that do not change results."""
@@ -163,14 +167,17 @@ def check_job(entries: Mapping[str, Any], where: str | Origin) -> Job:
             "error of its rows; leave it out, or gate by max_angle and max_variance_ratio"
         )
     _check_places(checked, origin)
-    return Job(**checked)
+    return Job(**checked, file=origin.path)
 
 
 def _check_places(checked: Mapping[str, Any], origin: Origin) -> None:
     """Refuse outputs within the source: they would become a part of it."""
     paths = checked["source"]["path"]
     sources = [paths] if isinstance(paths, str) else list(paths)
-    outputs = {"store": checked["store"], "scores.path": checked.get("scores", {}).get("path")}
+    outputs = {"store": checked["store"], "metrics": checked.get("metrics")}
+    for entry in ("scores.path", "logging.file", "lineage.path"):
+        section, _, name = entry.partition(".")
+        outputs[entry] = checked.get(section, {}).get(name)
     for name, output in outputs.items():
         try:
             if output is not None:
@@ -314,9 +321,29 @@ def _freshness(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     return checked
 
 
+def _logging(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    """Check the section ``logging``: a local file."""
+    checked = _section("logging", entries, origin)
+    if "://" in checked.get("file", ""):
+        raise ConfigError(f"{origin.at('logging.file')}: logs are written to disk; give a path")
+    return checked
+
+
+def _lineage(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    """Check the section ``lineage``: a file, an address of a server, or both."""
+    checked = _section("lineage", entries, origin)
+    if not checked.keys() & {"path", "url"}:
+        raise ConfigError(f"{origin.at('lineage')}: expected a path, a url, or both")
+    if "://" in checked.get("path", ""):
+        raise ConfigError(f"{origin.at('lineage.path')}: a file is written; an address is a url:")
+    return checked
+
+
 CHECKS: dict[str, Callable[[Any, Origin], dict[str, Any]]] = {
     "model": _model,
     "cluster": check_cluster,
     "scores": _scores,
     "freshness": _freshness,
+    "lineage": _lineage,
+    "logging": _logging,
 }  # sections with a check of their own

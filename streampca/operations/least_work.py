@@ -16,6 +16,8 @@ from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.kept_spans import Rows, Span
 from streampca.operations.config import Job
 from streampca.operations.state import State, digest_of
+from streampca.passes import MemoryUse, Plan
+from streampca.passes.memory import own_peak
 from streampca.sources.ledger import APPENDED, CHANGED, Ledger
 from streampca.store import is_bundle, read_bundle, understood, write_bundle
 
@@ -32,6 +34,7 @@ class Work:
     refresh saves its results, or None.
     costs, spans, error : set by ``do``: of the passes, the sums to keep, and the mean squared error
     of the new rows under the old model.
+    plan, peak : the plan with the largest peak, and the bytes that the work took at most.
     resumed_blocks : blocks of spans that an interrupted refresh had finished.
     versions : id -> existing version.  base, links : the version that stores the spans before
     ``spans``, or None, and the number of versions back to one that stores all.
@@ -45,6 +48,8 @@ class Work:
     estimator: Any = None
     folder: str | None = None
     costs: list[Any] = field(default_factory=list)
+    plan: Plan | None = None
+    peak: int | None = None
     spans: tuple[Span, ...] = ()
     error: float | None = None
     resumed_blocks: int = 0
@@ -77,6 +82,7 @@ class Work:
 
     def do(self, how: str) -> Any:
         """Do the work; returns the fitted model.  how : from :meth:`how`."""
+        use = MemoryUse.begun()
         if how == "full" and self.job.model["kind"] == "IncrementalPCA":
             model = self._full()
         elif how == "full":
@@ -86,7 +92,15 @@ class Work:
             model = self._appended() if how == "append" else self._mended()
             model.cost_ = self.costs
         self.costs = list(getattr(model, "cost_", []))
+        self._note_plan(model)
+        if self.plan is not None:
+            self.peak = own_peak(self.plan.memory, use.peak_nbytes(), use.held)
         return model
+
+    def _note_plan(self, model: Any) -> None:
+        plan: Plan | None = getattr(model, "plan_", None)
+        if plan is not None and (self.plan is None or plan.peak_nbytes > self.plan.peak_nbytes):
+            self.plan = plan
 
     # -- all rows ---------------------------------------------------------------------------
 
@@ -211,6 +225,7 @@ class Work:
         model = kept_spans.with_room_for(self.estimator, shape, 1 + self._most())
         model.partial_fit(self.found.source.rows_from(*rows))
         self.costs += model.cost_
+        self._note_plan(model)
         return model
 
     def _state(self) -> IncrementalPCA:

@@ -5,6 +5,7 @@ publish one version.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import time
@@ -12,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError
+from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError, hide_secrets
 from streampca.matrix.labels import plain
 from streampca.model_store.history import History, now
 from streampca.model_store.model_store import SCORES, ModelStore, Version, record_of_scores
@@ -23,6 +24,8 @@ from streampca.models.results.result import Result
 from streampca.operations.config import Job
 from streampca.operations.gates import Facts, against, other_source, refusal, share_gone
 from streampca.operations.least_work import Work
+from streampca.operations.lineage import schema_of
+from streampca.operations.observers import check_places, observed
 from streampca.operations.outcome import (
     ALREADY,
     PLANNED,
@@ -46,13 +49,15 @@ from streampca.operations.state import (
     settings_of,
     stamp_of,
 )
-from streampca.operations.work_folder import WorkFolder, check_store, only_one
+from streampca.operations.work_folder import WorkFolder, check_store
 from streampca.passes import started
 from streampca.paths import full_disk_noted
+from streampca.run_context import in_run
 from streampca.sources.ledger import APPENDED, NOTHING, Ledger
 from streampca.sources.local_files import files_checksum
 from streampca.store.places import left_over
 
+logger = logging.getLogger(__name__)
 TRIALS = 4  # of one refresh, if a writer changes the source meanwhile
 
 
@@ -85,36 +90,43 @@ def refresh(
     changed twice while it was read; DamagedSourceError if old chunks are gone.
     """
     begun = time.perf_counter()
-    if dry_run:
-        check_store(job.store)
-        outcome = _Run(job, verify, progress, accept_source).go(dry_run=True)
-        outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
-    else:
-        with (
-            full_disk_noted(job.store, job.scores.get("path")),
-            only_one(job.store),
-            RunNote(job.store, progress) as note,
-        ):
-            if not resume:
-                WorkFolder(job.store).clear()
-            outcome = _tried(job, verify, note, accept_source)
-            outcome.behind_since = note_behind(job.store, outcome.samples, outcome.behind)
-            note.done(outcome)
-    outcome.seconds = round(time.perf_counter() - begun, 3)
+    check_places(job)
+    with in_run(job.file, hide_secrets(job.store)) as run:
+        logger.info("looks for changes%s", ": a dry run" if dry_run else "")
+        if dry_run:
+            check_store(job.store)
+            outcome = _Run(job, verify, progress, accept_source).go(dry_run=True)
+            outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
+        else:
+            with (
+                full_disk_noted(job.store, job.scores.get("path")),
+                observed(job, progress) as note,
+            ):
+                if not resume:
+                    WorkFolder(job.store).clear()
+                outcome = _tried(job, verify, note, accept_source)
+                outcome.behind_since = note_behind(job.store, outcome.samples, outcome.behind)
+                note.done(outcome)
+        outcome.run, outcome.seconds = run.id, round(time.perf_counter() - begun, 3)
+        run.version = outcome.served
+        outcome.log()
     return outcome
 
 
-def _tried(job: Job, verify: str | None, progress: Any, accept: bool) -> Outcome:
+def _tried(job: Job, verify: str | None, note: RunNote, accept: bool) -> Outcome:
     """One attempt, and another one if the source changed, or rows turned out to be blank."""
     limit, changed = None, False
-    for _ in range(TRIALS):
+    for trial in range(TRIALS):
+        note.retries = trial
         try:
-            return _Run(job, verify, progress, accept, limit).go()
-        except ChangingSourceError:  # once more, with the present source
+            return _Run(job, verify, note, accept, limit).go()
+        except ChangingSourceError as error:  # once more, with the present source
             if changed:
                 raise
+            logger.warning("tried once more: %s", error)
             limit, changed = None, True
         except _BlankRow as found:
+            logger.warning("tried once more without it: %s", found)
             limit = found.row
     raise ChangingSourceError(f"rows of {job.source['path']} were taken back while they were read")
 
@@ -162,6 +174,9 @@ class _Run:
             self._repair_scores()
         change, why, read = change_of(self.job, found, recorded, self.old, self.mode)
         previous = None if self.current is None else self.current.number
+        with in_run() as run:
+            run.version = previous
+            logger.info("found: %s", why, extra={"change": change})
         outcome = Outcome(
             UNCHANGED,
             self.job.store,
@@ -188,6 +203,7 @@ class _Run:
         Scores(self.job).check_place(self.base.count + 1)
         work = Work(self.job, found, self.current, self.old, change, versions=versions)
         outcome.how, outcome.why = work.how(why)
+        logger.info("does %s: %s", outcome.how, outcome.why, extra={"how": outcome.how})
         outcome.new_samples = outcome.samples - (self._old_samples(found) if self.old else 0)
         if dry_run:
             outcome.status = PLANNED
@@ -280,6 +296,8 @@ class _Run:
             raise
         outcome.chunk_reads = sum(cost.reads for cost in work.costs)
         outcome.bytes = sum(cost.nbytes for cost in work.costs)
+        outcome.passes, outcome.peak_bytes = len(work.costs), work.peak
+        outcome.planned_bytes = None if work.plan is None else work.plan.peak_nbytes
         outcome.resumed_blocks = sum(one.resumed_blocks for one in work.costs) + work.resumed_blocks
         if (row := found.blank_row(again=outcome.resumed_blocks > 0)) is not None:
             raise _BlankRow(row)
@@ -308,7 +326,8 @@ class _Run:
                 if made and outcome.scores:
                     made.renumber(number)
                     outcome.scores |= {"path": made.path, "version": number}
-                return self._record(found, outcome, work, facts)
+                schema = schema_of(found.matrix, result)
+                return {**self._record(found, outcome, work, facts), "schema": schema}
 
             with explained(f"{self.job.store}: no version was published"):
                 version = self.store.publish(

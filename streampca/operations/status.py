@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,6 +18,7 @@ from streampca.matrix.labels import json_of
 from streampca.model_store.model_store import ModelStore
 from streampca.operations import runs
 from streampca.operations.config import Job
+from streampca.operations.observers import check_places, write_metrics
 from streampca.operations.outcome import REFUSED, UNCHANGED, seconds_since
 from streampca.operations.refresh import refresh
 from streampca.operations.sections import seconds_of
@@ -79,16 +81,43 @@ def status(job: Job, path: str = "") -> Status:
     Cost: the log and one manifest of the store, and what a dry run of a refresh reads of the
     source: its chunks are listed, and those whose length or time differ are read.
     """
-    found = Status(path, job.store)
-    noted = runs.last_run(job.store)
-    found.success, found.failure = noted.get("success"), noted.get("failure")
-    found.run = {"state": runs.state_of(noted.get("run")), **noted.get("run", {})}
+    found = _noted(Status(path, job.store), runs.last_run(job.store))
     _look_at_store(job, found)
-    _look_at_run(found)
+    _look_at_run(found, WARN)
     _look_at_source(job, found)
     _look_at_ages(job, found)
     if "://" not in job.store:
         found.free_bytes = shutil.disk_usage(_there(job.store)).free
+    return found
+
+
+def write_status(job: Job, found: Status) -> None:
+    """Write the metrics of a job with what is true now, whether it runs or not.
+
+    Raises OutputError if they cannot be written there.
+    """
+    check_places(job)
+    now_true = {
+        "status": found.exit_code,
+        "served_version": found.served and found.served["version"],
+        "waiting_rows": found.source.get("waiting"),
+        "behind_rows": found.source.get("behind"),
+    }
+    known = {name: value for name, value in now_true.items() if value is not None}
+    write_metrics(job, known)
+
+
+def status_of_run(note: Mapping[str, Any], path: str) -> Status:
+    """The status of a command by its note, which lies at ``path``: what failed is an error."""
+    found = _noted(Status(path, ""), note)
+    _look_at_run(found, ERROR)
+    return found
+
+
+def _noted(found: Status, note: Mapping[str, Any]) -> Status:
+    """A status with what a run has noted."""
+    found.success, found.failure = note.get("success"), note.get("failure")
+    found.run = {"state": runs.state_of(note.get("run")), **note.get("run", {})}
     return found
 
 
@@ -115,19 +144,19 @@ def _look_at_store(job: Job, found: Status) -> None:
         found.next = f"streampca models verify {job.store}"
 
 
-def _look_at_run(found: Status) -> None:
-    """How the last run ended, or whether it goes on."""
+def _look_at_run(found: Status, level: str) -> None:
+    """How the last run ended, or whether it goes on.  level : of a failure."""
     run, state = found.run, found.run["state"]
     place = f"process {run.get('pid')} on {run.get('host')}, begun {run.get('begun')}"
     if state == runs.DIED:
-        found.add(WARN, f"the last run died: {place}")
+        found.add(level, f"the last run died: {place}")
     elif state == runs.SILENT:
         found.add(WARN, f"the run gives no sign of life since {run.get('beat')}: {place}")
     elif state == runs.ENDED and run.get("status") == runs.FAILED:
-        found.add(WARN, f"the last run failed: {run.get('why')}")
+        found.add(level, f"the last run failed: {run.get('why')}")
     elif state == runs.ENDED and run.get("status") == REFUSED:
         found.add(WARN, f"the gate refused the last version: {run.get('why')}")
-    if found.next or not found.job:
+    if found.next or not (found.job and found.store):
         return
     if state in (runs.DIED, runs.ENDED) and found.reasons:
         found.next = f"streampca refresh {found.job}"

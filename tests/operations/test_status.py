@@ -100,7 +100,7 @@ def test_a_failed_and_a_refused_run(tmp_path: Path) -> None:
         job.run()
     found = told(job)
     assert (found.level, found.exit_code) == ("unknown", 3)
-    assert (found.failure["exit"], found.failure["kind"]) == (66, "SourceError")
+    assert (found.failure["exit"], found.failure["kind"]) == (66, "source")
     assert found.success["version"] == 1
     away.rename(job.place)
     found = told(job)
