@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -150,6 +150,15 @@ def _reader(
     return Reader(matrix, roots, factors, running)
 
 
+@dataclass(frozen=True)
+class _Tried:
+    """A convention, in words, and how badly it fits."""
+
+    image: Images
+    words: str
+    fit: float
+
+
 class _Work:
     """One certification, from products to words.
 
@@ -191,21 +200,24 @@ class _Work:
         calls = small or "counted_allele" in matrix.labels.features.extra
         made = self._read(conventions(claim.center, claim.scale, calls))
         self._check_missing(missing)
-        best, fits = 0, {}
-        judged = [self._judged(one, proofs=len(made) == 1) for one in made]
-        for i, (one, pairs) in enumerate(zip(made, judged, strict=True)):
-            fits[str(one.convention)] = self._fit(pairs)
-            best = i if self._fit(pairs) * ALIKE < self._fit(judged[best]) else best
-        image, pairs, words = made[best], judged[best], str(made[best].convention)
+        tried = [self._tried(one, str(one.convention)) for one in made]
+        best = tried[0]
+        for one in tried[1:]:
+            best = one if one.fit * ALIKE < best.fit else best
         if self._may_be_pairwise(calls) and missing in (AUTO, "pairwise"):
-            other = self._pairwise(image.convention)
-            fits[name := f"{words}, {PAIRWISE}"] = fit = self._fit(judged_so := self._judged(other))
-            if missing == "pairwise" or fit * ALIKE < fits[words]:
-                image, pairs, words = other, judged_so, name
-        if self.passes > 1 or len(made) > 1:
-            pairs = self._judged(image, self.passes)
-        stated = image.convention.center or claim.center is not AUTO
-        return self._reported(pairs, image, words, fits, tol, "" if stated else NOT_CENTRED)
+            image = self._pairwise(best.image.convention)
+            tried.append(other := self._tried(image, f"{best.words}, {PAIRWISE}"))
+            best = other if missing == "pairwise" or other.fit * ALIKE < best.fit else best
+        stated = best.image.convention.center or claim.center is not AUTO
+        return self._reported(best, tried, tol, "" if stated else NOT_CENTRED)
+
+    def _tried(self, image: Images, words: str) -> _Tried:
+        """How badly a convention fits: the geometric mean of residual / value; what the digits
+        explain counts as nothing."""
+        pairs = self._judged(image, 1, proofs=False)
+        residual = np.maximum(pairs.residual, explained_residuals(pairs, self.halves))
+        relative = np.maximum(residual, TINY) / np.maximum(pairs.value, max(pairs.floor, TINY))
+        return _Tried(image, words, float(np.exp(np.mean(np.log(relative)))))
 
     def _read(self, stated: tuple[Convention, ...]) -> list[Images]:
         """S times the basis and the probes, or S itself; along the other axis where this one takes
@@ -242,7 +254,7 @@ class _Work:
         apart = self.reader.holes / (n * p) / np.sqrt(p)  # of shares that two samples have
         return replace(found, error=CHANCE * apart * size / np.sqrt(n))
 
-    def _judged(self, one: Images, passes: int = 1, proofs: bool = True) -> Pairs:
+    def _judged(self, one: Images, passes: int, proofs: bool = True) -> Pairs:
         r = self.basis.shape[1]
         floor = rounding_of(one.total, max(self.reader.matrix.shape)) + one.error
 
@@ -261,16 +273,10 @@ class _Work:
         pairs = judge(self.vectors, self.basis, image, rest, one.total, floor, proofs)
         return replace(pairs, distinct=self.distinct)
 
-    def _fit(self, pairs: Pairs) -> float:
-        """How badly a convention fits: the geometric mean of residual / value; what the digits
-        explain counts as nothing."""
-        residual = np.maximum(pairs.residual, explained_residuals(pairs, self.halves))
-        relative = np.maximum(residual, TINY) / np.maximum(pairs.value, max(pairs.floor, TINY))
-        return float(np.exp(np.mean(np.log(relative))))
-
     def _reported(
-        self, pairs: Pairs, one: Images, words: str, fits: dict[str, float], tol: float, remark: str
+        self, best: _Tried, tried: list[_Tried], tol: float, remark: str
     ) -> Certification:
+        one, pairs = best.image, self._judged(best.image, self.passes)
         labels = self.reader.matrix.labels.axis(self.space)
         of = ("scores", "loadings")[self.space]
         judged = verdicts(pairs, self.vectors, self.halves, tol, labels.name, of[:-1])
@@ -278,8 +284,8 @@ class _Work:
         divisor = max(weight - one.convention.center, 1.0)
         return Certification(
             of=of,
-            convention=words,
-            fits=fits,
+            convention=best.words,
+            fits={other.words: other.fit for other in tried},
             variance=pairs.value / divisor,
             variance_ratio=pairs.value / (one.total or 1.0),
             variance_bound=pairs.value_bound / divisor,

@@ -10,7 +10,7 @@ import numpy as np
 
 from streampca.certification.bounds import Pairs
 from streampca.errors import printable_name
-from streampca.html import card, table
+from streampca.html import card, table, text
 from streampca.kernels import Array
 from streampca.passes import PassCost
 
@@ -39,10 +39,11 @@ class Certification:
     sure : ``angle_bound`` holds whatever was missed; else if no missed direction holds more than
         the last of these components.
     accepted : verdicts that are favourable.  words : the verdicts.
-    beyond : the largest variance that a missed direction can hold.  beyond_by : what says so.
+    beyond : the largest variance that a missed direction can hold.  beyond_by : what says so;
+        random probes err once in a million draws.
     overlap : largest cosine with another component.
     digits : radians by which the rounding of its digits turns it.
-    missing : cells that held the mean of their column.
+    missing : cells without a value.
     remark : why none is accepted, "" where that is not so.
     cost : of each read.
 
@@ -141,16 +142,14 @@ class Certification:
                 f"{name}: {other:.1e})"
             )
         if self.missing:
-            lines.append(f"{self.missing} missing cells hold the mean of their column")
+            lines.append(f"{self.missing} missing cells")
         lines.append(f"largest cosine of two components: {self.overlap.max():.1e}")
         return lines
 
     def _repr_html_(self) -> str:
-        facts = [("of", ". ".join(self.remarks()))]
-        return card("Certification", self.verdict, facts, {"components": self._table()})
-
-    def _table(self) -> str:
-        return table(self.HEAD, self.rows())
+        facts = [("of", text("; ".join(self.remarks())))]
+        details = {"components": table(self.HEAD, self.rows())}
+        return card("Certification", self.verdict, facts, details)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready form."""
@@ -193,11 +192,11 @@ def verdicts(
     accepted, words = [], []
     explained = explained_residuals(pairs, halves)
     for i in range(len(pairs.value)):
-        good, text = _verdict(pairs, i, float(explained[i]), tol)
+        good, said = _verdict(pairs, i, float(explained[i]), tol)
         if altered := altered_entries(pairs, vectors, halves, i, float(explained[i])):
-            good, text = False, _of_altered(altered, of, name)
+            good, said = False, _of_altered(altered, of, name)
         accepted.append(good)
-        words.append(text)
+        words.append(said)
     return Verdicts(np.array(accepted), tuple(words))
 
 
@@ -208,7 +207,7 @@ def explained_residuals(pairs: Pairs, halves: Array) -> Array:
     (S - rho) d for an error d: along known eigenvectors by their values, elsewhere at most rho d.
     """
     squares = halves**2 / 3.0
-    along = np.einsum("jr,jk->rk", pairs.vectors**2, squares)
+    along = (pairs.vectors**2).T @ squares
     reach = np.subtract.outer(pairs.ritz, pairs.value) ** 2
     rest = pairs.value**2 * squares.sum(axis=0)
     return np.asarray(CHANCE * np.sqrt((reach * along).sum(axis=0) + rest) + 3.0 * pairs.floor)
@@ -225,11 +224,11 @@ def _verdict(pairs: Pairs, i: int, explained: float, tol: float) -> tuple[bool, 
     if not pairs.sure[i] and angle < 1.0:
         within += ", unless a direction was missed"
     if residual <= explained:
-        text = f"correct as far as its digits tell: {within}"
+        said = f"correct as far as its digits tell: {within}"
     elif residual <= SOLVED * value:
-        text = f"correct to {residual / size:.0e} of its variance: {within}"
+        said = f"correct to {residual / size:.0e} of its variance: {within}"
     elif angle <= tol:
-        text = f"approximate: {within}"
+        said = f"approximate: {within}"
     else:
         known = "" if angle >= 1.0 else f" ({within})"
         return False, (
@@ -245,7 +244,7 @@ def _verdict(pairs: Pairs, i: int, explained: float, tol: float) -> tuple[bool, 
         return False, f"out of order: it is component {number}"
     if pairs.overlap[i] > OBLIQUE and not (pairs.sure[i] and angle <= tol):
         return False, f"not orthogonal to another one (a cosine of {pairs.overlap[i]:.2g})"
-    return True, text
+    return True, said
 
 
 def altered_entries(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from streampca.certification.claims import KINDS, Claim
 from streampca.certification.conventions import AUTO
 from streampca.certification.report import TOL
 from streampca.cli.commands import Parser
-from streampca.cli.genotypes import filter_options
+from streampca.cli.genotypes import filter_options, is_genotypes
 from streampca.cli.options import (
     open_source,
     print_answer,
@@ -25,13 +24,13 @@ from streampca.cli.options import (
 )
 from streampca.cli.selection import choose
 from streampca.cli.side_data import sample_weight_wanted, weights_wanted
-from streampca.errors import InvalidInputError
 from streampca.genetics.filters import VariantFilter
 from streampca.matrix import SCALES
 from streampca.sources.sparse.anndata import stored_scores
 
 REFUSED = 65  # exit code where a component is not certified
 TABLES = (".eigenvec", ".evec", ".tsv", ".txt", ".sscore")
+ARRAYS = (".npy", ".zarr")
 
 
 def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
@@ -46,10 +45,12 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         required=True,
         metavar="FILE",
         help="an .eigenvec of PLINK 2 or .evec of smartpca, whose samples are found by their ids; "
-        "scores (n x k) or loadings (k x p) in .npy; scores in cells.h5ad (X_pca) or "
+        "scores (n x k) or loadings (k x p) in .npy or .zarr; scores in cells.h5ad (X_pca) or "
         "cells.h5ad:NAME; or a saved model",
     )
-    one.add_argument("--kind", choices=KINDS, help="of .npy, where its shape does not say it")
+    one.add_argument(
+        "--kind", choices=KINDS, help="of an array, where its shape does not say it"
+    )
     one.add_argument(
         "--center",
         action=argparse.BooleanOptionalAction,
@@ -77,8 +78,10 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         metavar="N",
         help="more narrow what a missed direction can hold; each reads the source again",
     )
-    filter_options(one)
-    one.add_argument("--remove", metavar="FILE", help="samples to leave out")
+    group = one.add_argument_group("genotypes")
+    filter_options(group)
+    group.add_argument("--remove", metavar="FILE", help="samples to leave out")
+    one.set_defaults(only_genotypes={one.dest: one.default for one in group._group_actions})
     running_options(one)
     source_options(one)
 
@@ -88,7 +91,7 @@ def run_certify(arguments: argparse.Namespace) -> int:
     components = _components(arguments.components)
     matrix = open_source(arguments)
     settings: dict[str, Any] = {"variants": VariantFilter(chromosomes="all")}
-    if "chromosome" in matrix.labels.features.extra:
+    if is_genotypes(arguments, matrix):
         matrix = choose(arguments, matrix).matrix
     else:
         settings["weights"] = weights_wanted(arguments, matrix)
@@ -113,17 +116,11 @@ def _components(path: str) -> Any:
     """What is in a file, or a saved model. Raises InvalidInputError, SourceError."""
     if path.endswith(TABLES):
         return path
-    if path.endswith(".npy"):
-        with open(path, "rb") as file:
-            return np.load(file, allow_pickle=False)
+    if path.endswith(ARRAYS):
+        matrix = streampca.open(path)
+        return matrix.read(0, 0, matrix.shape[0])
     stored, _, name = path.rpartition(":")
-    if path.endswith(".h5ad") or stored.endswith(".h5ad"):
-        place = (path, None) if path.endswith(".h5ad") else (stored, name)
-        found = stored_scores(*place)
-        if found is not None:
+    for place, column in ((path, None), (stored, name)):
+        if place.endswith(".h5ad") and (found := stored_scores(place, column)) is not None:
             return Claim(scores=np.asarray(found[1]))
-    if os.path.isdir(path) or "://" in path:
-        return streampca.load(path)
-    raise InvalidInputError(
-        f"--eigenvec {path}: expected {', '.join(TABLES)}, .npy, .h5ad or a saved model"
-    )
+    return streampca.load(path)
