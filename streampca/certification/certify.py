@@ -18,7 +18,14 @@ from streampca.certification.bounds import (
 from streampca.certification.claims import KINDS, Claim, arranged, claim_of, half_units, of_shape
 from streampca.certification.conventions import AUTO, Convention, conventions
 from streampca.certification.reading import Images, Reader
-from streampca.certification.report import CHANCE, TOL, Certification, explained_residuals, verdicts
+from streampca.certification.report import (
+    CHANCE,
+    SOLVED,
+    TOL,
+    Certification,
+    explained_residuals,
+    verdicts,
+)
 from streampca.errors import InvalidInputError, MemoryLimitError, NonFiniteError
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.kernels import Array
@@ -86,7 +93,8 @@ def certify(
 
     Cost: one read, where scores come with streamed features (genotypes) or loadings with streamed
     samples (tables); else two, and one more where samples are streamed and their features are
-    scaled or have missing cells. 4 n p (k + n_probes) flops for one convention. Memory: 8 arrays
+    scaled or have missing cells. 4 n p (k + n_probes) flops for one convention, about half as
+    many again for each one that is left open. Memory: 8 arrays
     of (d, k + n_probes) for d = n (scores) or p (loadings).
     Raises InvalidInputError, InvalidTypeError, SourceError, NonFiniteError, MemoryLimitError.
     Source: Parlett 1998, "The Symmetric Eigenvalue Problem", sections 4.5, 10.1 and 11.7; Davis and
@@ -204,7 +212,8 @@ class _Work:
         best = tried[0]
         for one in tried[1:]:
             best = one if one.fit * ALIKE < best.fit else best
-        if self._may_be_pairwise(calls) and missing in (AUTO, "pairwise"):
+        unexplained = missing == AUTO and best.fit > SOLVED
+        if self._may_be_pairwise(calls) and (unexplained or missing == "pairwise"):
             image = self._pairwise(best.image.convention)
             tried.append(other := self._tried(image, f"{best.words}, {PAIRWISE}"))
             best = other if missing == "pairwise" or other.fit * ALIKE < best.fit else best

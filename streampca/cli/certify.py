@@ -48,9 +48,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         "scores (n x k) or loadings (k x p) in .npy or .zarr; scores in cells.h5ad (X_pca) or "
         "cells.h5ad:NAME; or a saved model",
     )
-    one.add_argument(
-        "--kind", choices=KINDS, help="of an array, where its shape does not say it"
-    )
+    one.add_argument("--kind", choices=KINDS, help="of an array, where its shape does not say it")
     one.add_argument(
         "--center",
         action=argparse.BooleanOptionalAction,
