@@ -30,6 +30,7 @@ from streampca.kernels import Array
 DOUBT = 1e-6  # probability that a bound by random probes is too small
 HALVINGS = 10  # of twelve decades: to 3 %
 DISTINCT = 1e-6  # share of a unit vector that the others do not explain
+LEADING = 1e-3  # of the largest singular value of powers of the probes: smaller ones are left out
 EPS = float(np.finfo(np.float64).eps)
 
 
@@ -256,9 +257,9 @@ def _nystroem(w: Array, y: Array, trace: float, floor: float) -> Array:
     """
     if not w.shape[1]:
         return np.zeros(0)
-    shift = 1e-12 * trace + floor
+    shift = 1e-12 * trace + floor / LEADING  # as large as the error of y / sizes, or larger
     left, sizes, right = np.linalg.svd(w, full_matrices=False)
-    kept = sizes > DISTINCT * sizes[0]
+    kept = sizes > LEADING * sizes[0]
     w, y = left[:, kept], (y @ right[kept].T) / sizes[kept]
     y = y + shift * w
     core = w.T @ y
@@ -267,4 +268,4 @@ def _nystroem(w: Array, y: Array, trace: float, floor: float) -> Array:
     except np.linalg.LinAlgError:
         return np.zeros(0)
     spread = np.linalg.svd(scipy.linalg.solve_triangular(lower, y.T, lower=True), compute_uv=False)
-    return np.asarray(np.maximum(spread**2 - shift - floor, 0.0))
+    return np.asarray(np.maximum(spread**2 - 4.0 * shift, 0.0))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from streampca.certification.bounds import EPS
 from streampca.certification.conventions import ColumnSums, Convention
 from streampca.certification.products import (
     FACTORS,
@@ -171,7 +172,9 @@ class Reader:
             product = product + np.outer(shift, inner + sums.weight * (shift @ left))
             product += np.outer(sums.sums, shift @ left)
             squares = columns.squares + sums.weight * columns.mean**2
-        return Images(one, factors[:, None] * product, float(factors**2 @ squares))
+        total = float(factors**2 @ squares)
+        error = rounded_means(sums, columns, factors, total)
+        return Images(one, factors[:, None] * product, total, error)
 
     def _across_samples(self, vectors: Array, conventions: tuple[Convention, ...]) -> list[Images]:
         """Z Z'T: X~'T, then the rows of Z times what that makes of it."""
@@ -189,13 +192,14 @@ class Reader:
             lefts.append(left)
             offsets.append(off @ left)
             squares = columns.squares + (0.0 if one.center else sums.weight * columns.mean**2)
-            totals.append(float(factors**2 @ squares))
+            total = float(factors**2 @ squares)
+            totals.append((total, rounded_means(sums, columns, factors, total)))
         left = np.hstack(lefts)
         operands = {VECTORS: left, OFFSET: np.concatenate(offsets), SHIFT: shift}
         arrays = {"operands": operands, "side_inputs": {ROOTS: self.roots}}
         parts = np.split(self._rows(0, sample_rows, left, arrays), len(conventions), axis=1)
         return [
-            Images(one, part, total)
+            Images(one, part, *total)
             for one, part, total in zip(conventions, parts, totals, strict=True)
         ]
 
@@ -266,6 +270,12 @@ def columns_of(sums: SampleProducts, shift: Array) -> ColumnSums:
     safe = np.maximum(weight, TINY)
     squares = np.maximum(sums.squares - sums.sums**2 / safe, 0.0)
     return ColumnSums(weight, shift + sums.sums / safe, squares)
+
+
+def rounded_means(sums: SampleProducts, columns: ColumnSums, factors: Array, total: float) -> float:
+    """Bound of the norm by which S is off since missing cells hold means that are rounded."""
+    sizes = EPS * columns.mean * factors
+    return 2.0 * float(np.sqrt(total * (sums.lost @ sizes**2)))
 
 
 def _scratch(scratch: Any, width: int, length: int) -> int:
