@@ -5,6 +5,8 @@ from streampca import errors as errors
 from streampca import plots as plots
 from streampca import preprocess as preprocess
 from streampca.accumulators import Accumulator as Accumulator
+from streampca.certification.certify import certify as certify
+from streampca.certification.report import Certification as Certification
 from streampca.embedding.embed import Embedding as Embedding
 from streampca.embedding.embed import embed as embed
 from streampca.errors import StreamPCAError as StreamPCAError

@@ -36,6 +36,7 @@ COMMANDS = {  # command -> (its module, what it does)
     "info": ("info", "describe a saved model or a source"),
     "prune": ("genotypes", "variants in approximate linkage equilibrium"),
     "relate": ("relate", "kinship (KING) or relationship (GRM) of all pairs of samples"),
+    "certify": ("certify", "whether components that anyone computed are those of a source"),
     "project": ("genotypes", "new samples onto a saved genotype model"),
     "convert": ("genotypes", "copy genotypes to the Zarr layout read fastest"),
     "impute": (
@@ -79,6 +80,10 @@ EXAMPLES = {  # command -> lines of its --help
     "relate": [
         "relate x.bed -o x --king-cutoff 0.0884 --make-king-table",
         "relate x.bed -o x --make-grm-bin",
+    ],
+    "certify": [
+        "certify x.bed --eigenvec plink.eigenvec",
+        "certify matrix.zarr --components scores.npy --scale std --passes 3",
     ],
     "project": ["project model new.bed -o new.tsv --shrinkage oadp"],
     "convert": ["convert x.bed -o x.zarr"],
