@@ -233,7 +233,8 @@ def test_gc_leaves_young_orphans_and_takes_old_ones(store: VersionStore) -> None
     store.commit(part(0), {})
     store.backend.put("versions/0123456789abcdef/model/x", b"of a writer that died")
     assert store.gc() == []
-    assert store.gc(grace=0) == ["versions/0123456789abcdef/model/x"]
+    (gone,) = store.gc(grace=0)
+    assert (gone.name, gone.nbytes) == ("versions/0123456789abcdef/model/x", 21)
 
 
 def test_who_was_condemned_by_gc_while_writing_is_told(
