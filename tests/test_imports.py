@@ -25,6 +25,7 @@ ALLOWED: dict[str, set[str]] = {
     "paths": {"errors"},  # where data lie, files that are read back: a file beside errors
     "object_storage": {"errors", "paths"},  # a file beside errors
     "html": {"errors"},  # how things look in a notebook: a file beside errors
+    "run_context": set(),  # which run this is: a file beside errors
     "imported": set(),  # what libraries weigh: a file beside errors
     "kernels": {"errors"},
     "accumulators": {"errors", "kernels"},
@@ -81,6 +82,7 @@ ALLOWED: dict[str, set[str]] = {
     },  # genetics: its filters of variants
     "model_store": {
         "errors",
+        "run_context",
         "matrix",
         "models",
         "passes",
@@ -90,6 +92,7 @@ ALLOWED: dict[str, set[str]] = {
     },  # versions and the log that says which is served
     "operations": {
         "errors",
+        "run_context",
         "kernels",
         "matrix",
         "models",

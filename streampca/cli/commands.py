@@ -29,6 +29,7 @@ from streampca.errors import (
     printable_name,
 )
 from streampca.paths import full_disk_noted
+from streampca.run_context import in_run
 
 COMMANDS = {  # command -> (its module, what it does)
     "plan": ("fit", "what a fit would do; reads no data"),
@@ -216,7 +217,7 @@ TRACEBACK = "STREAMPCA_TRACEBACK"  # environment variable: if set, bugs show a t
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point of ``streampca``. Returns the exit code."""
-    with printable_output(), _terminable():
+    with printable_output(), _terminable(), in_run():
         return _main(argv)
 
 

@@ -107,7 +107,7 @@ def _of_another_type(kind: str, values: Mapping[str, Any], error: Exception) -> 
 
 @dataclass(frozen=True)
 class Job:
-    """A checked job file: ``streampca.operations.refresh`` runs it."""
+    """A checked job file: ``streampca.operations.refresh`` runs it.  file : its path, or ""."""
 
     source: dict[str, Any]
     model: dict[str, Any]
@@ -123,6 +123,7 @@ class Job:
     scores: dict[str, Any] = field(default_factory=dict)
     freshness: dict[str, Any] = field(default_factory=dict)
     cluster: dict[str, Any] = field(default_factory=dict)
+    file: str = ""
 
     def estimator(self, **running: Any) -> Any:
         """The unfitted model.  running : parameters that do not change results."""
@@ -163,7 +164,7 @@ def check_job(entries: Mapping[str, Any], where: str | Origin) -> Job:
             "error of its rows; leave it out, or gate by max_angle and max_variance_ratio"
         )
     _check_places(checked, origin)
-    return Job(**checked)
+    return Job(**checked, file=origin.path)
 
 
 def _check_places(checked: Mapping[str, Any], origin: Origin) -> None:

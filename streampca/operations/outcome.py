@@ -34,6 +34,7 @@ class Outcome:
 
     status: str
     store: str
+    run: str = ""  # its id, as in logs and notes
     change: str = ""
     why: str = ""
     how: str = "nothing"

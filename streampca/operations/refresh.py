@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError
+from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError, hide_secrets
 from streampca.matrix.labels import plain
 from streampca.model_store.history import History, now
 from streampca.model_store.model_store import SCORES, ModelStore, Version, record_of_scores
@@ -49,6 +49,7 @@ from streampca.operations.state import (
 from streampca.operations.work_folder import WorkFolder, check_store, only_one
 from streampca.passes import started
 from streampca.paths import full_disk_noted
+from streampca.run_context import in_run
 from streampca.sources.ledger import APPENDED, NOTHING, Ledger
 from streampca.sources.local_files import files_checksum
 from streampca.store.places import left_over
@@ -85,22 +86,23 @@ def refresh(
     changed twice while it was read; DamagedSourceError if old chunks are gone.
     """
     begun = time.perf_counter()
-    if dry_run:
-        check_store(job.store)
-        outcome = _Run(job, verify, progress, accept_source).go(dry_run=True)
-        outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
-    else:
-        with (
-            full_disk_noted(job.store, job.scores.get("path")),
-            only_one(job.store),
-            RunNote(job.store, progress) as note,
-        ):
-            if not resume:
-                WorkFolder(job.store).clear()
-            outcome = _tried(job, verify, note, accept_source)
-            outcome.behind_since = note_behind(job.store, outcome.samples, outcome.behind)
-            note.done(outcome)
-    outcome.seconds = round(time.perf_counter() - begun, 3)
+    with in_run(job.file, hide_secrets(job.store)) as run:
+        if dry_run:
+            check_store(job.store)
+            outcome = _Run(job, verify, progress, accept_source).go(dry_run=True)
+            outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
+        else:
+            with (
+                full_disk_noted(job.store, job.scores.get("path")),
+                only_one(job.store),
+                RunNote(job.store, progress) as note,
+            ):
+                if not resume:
+                    WorkFolder(job.store).clear()
+                outcome = _tried(job, verify, note, accept_source)
+                outcome.behind_since = note_behind(job.store, outcome.samples, outcome.behind)
+                note.done(outcome)
+    outcome.run, outcome.seconds = run.id, round(time.perf_counter() - begun, 3)
     return outcome
 
 

@@ -19,9 +19,9 @@ from typing import Any
 from streampca.errors import StreamPCAError, exit_code, hide_secrets
 from streampca.matrix.labels import json_of
 from streampca.model_store.history import now
-from streampca.model_store.stored_version import new_id
 from streampca.operations.outcome import REFUSED, Outcome, seconds_since
 from streampca.passes import Advance, resolve
+from streampca.run_context import in_run
 from streampca.store import STAGED, open_backend
 
 FOLDER, NAME = ".runs", "last.json"
@@ -48,14 +48,9 @@ class RunNote:
         with contextlib.suppress(OSError):  # what a run left that was killed as it wrote
             shutil.rmtree(os.path.join(self.place.rstrip("/") + FOLDER, STAGED))
         self.note = last_run(self.place)
-        self.note["run"] = {
-            "id": new_id(),
-            "host": socket.gethostname(),
-            "pid": os.getpid(),
-            "begun": now(),
-            "beat": now(),
-            "progress": "",
-        }
+        with in_run() as run:
+            named = {"id": run.id, "host": run.host, "pid": run.pid}
+        self.note["run"] = {**named, "begun": now(), "beat": now(), "progress": ""}
         self._write()
         self._beats.start()
         return self
