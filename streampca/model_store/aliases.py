@@ -32,8 +32,9 @@ def check_alias(name: str) -> str:
 def with_alias(history: History, name: str, version: str, place: str) -> Mapping[str, Any] | None:
     """Fields of the log entry that gives an alias to a version; None if it has it.
 
-    place : of the store, for messages. Raises InvalidInputError.
+    place : of the store, for messages. Raises InvalidInputError; SourceError if aliases were lost.
     """
+    _check_known(history)
     aliases = {**history.aliases, name: version}
     if any(one.startswith(name) for one in history.published):
         raise InvalidInputError(f"{name} cannot be an alias: it begins the id of a version")
@@ -47,8 +48,9 @@ def with_alias(history: History, name: str, version: str, place: str) -> Mapping
 def without_alias(history: History, name: str, place: str) -> Mapping[str, Any]:
     """Fields of the log entry that removes an alias.  place : see ``with_alias``.
 
-    Raises InvalidInputError if there is none of that name.
+    Raises InvalidInputError if there is none of that name; SourceError if aliases were lost.
     """
+    _check_known(history)
     aliases = dict(history.aliases)
     if name not in aliases:
         there = ", ".join(sorted(aliases)) or "none"
@@ -63,8 +65,7 @@ def aliased(history: History, name: str, where: str) -> Entry:
     where : the store and what is damaged in it, for messages. Raises SourceError if the version is
     not known.
     """
-    if history.unsure:
-        raise SourceError(history.unsure)
+    _check_known(history)
     entry = history.published.get(history.aliases[name])
     if entry is None or entry.version in history.removed:
         raise DamagedSourceError(
@@ -72,3 +73,8 @@ def aliased(history: History, name: str, where: str) -> Entry:
             f"found. Give it to another: streampca models alias STORE {name} VERSION"
         )
     return entry
+
+
+def _check_known(history: History) -> None:
+    if history.unsure:
+        raise SourceError(history.unsure)

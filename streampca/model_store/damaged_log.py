@@ -203,8 +203,8 @@ class _Found:
         known = max(by_entry, default=0)
         unsure = (
             f"{self.place}: entry {self.last} of the log is lost, and with it which version is "
-            "promoted. Say it: streampca models promote STORE VERSION; or let the last known one "
-            "be served: streampca models verify STORE --mend"
+            "promoted, and perhaps an alias. Say it: streampca models promote STORE VERSION; or "
+            "let the last known ones stand: streampca models verify STORE --mend"
         )
         return by_entry.get(known, nothing), unsure
 

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -133,6 +133,15 @@ def collect_garbage(
                 for one in mine if free else ():
                     backend.delete(one.name)
     return files + places
+
+
+def sizes_of_versions(files: Iterable[Listed]) -> dict[str, int]:
+    """Id of each version that has some of these files -> their bytes."""
+    sizes: dict[str, int] = {}
+    for one in files:
+        if owner := _owner(one.name):
+            sizes[owner] = sizes.get(owner, 0) + one.nbytes
+    return sizes
 
 
 def sweep(local: LocalBackend, read: Callable[[], History]) -> list[str]:

@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Any
 
 from streampca.errors import DamagedSourceError, NewerFormatError, SourceError
+from streampca.run_context import current_run
 from streampca.store.backend import Backend
 from streampca.store.checked import (
     MOST_BYTES,
@@ -357,8 +358,9 @@ def who() -> str:
 
 
 def run_id() -> str:
-    """The id of the run that this process is at, or ""."""
-    return ""
+    """The id of the run that goes on, as in logs; "" outside of one."""
+    run = current_run()
+    return "" if run is None else run.id
 
 
 def is_number(which: str, count: int) -> bool:

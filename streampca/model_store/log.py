@@ -7,7 +7,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from streampca.errors import InvalidInputError, NewerFormatError, SourceError
+from streampca.errors import InvalidInputError, NewerFormatError, SourceError, hide_secrets
 from streampca.model_store.damaged_log import read_damaged
 from streampca.model_store.history import (
     FOLDER,
@@ -137,6 +137,7 @@ def append(
             "aliases": history.aliases,
             **fields,
         }
+        whole["reason"] = hide_secrets(whole["reason"])
         text = _signed(history, whole)
         if _put(backend, n, text):
             line = Line.parse(text, n, backend.place)

@@ -21,6 +21,7 @@ from streampca.errors import (
     InvalidInputError,
     NewerFormatError,
     SourceError,
+    hide_secrets,
     shorten,
 )
 from streampca.model_store.aliases import aliased, check_alias, with_alias, without_alias
@@ -96,7 +97,7 @@ class VersionStore(Generic[OneVersion]):
         gone = not same and is_number(str(which), history.count)
         if gone or (same and same[0].version in history.removed):
             raise InvalidInputError(f"version {which} was removed by gc{_unread(history)}")
-        if not same and which in history.aliases:
+        if not same and str(which) in history.aliases:
             return self._aliased(str(which), history)
         if len(same) != 1:
             aliases = f", or {', '.join(history.aliases)}" if history.aliases else ""
@@ -172,7 +173,7 @@ class VersionStore(Generic[OneVersion]):
         If the version cannot be committed, its files are removed again. Raises OSError.
         """
         self._found()
-        version = version or new_id()
+        version, reason = version or new_id(), hide_secrets(reason)
         with self.backend.claim(version) if isinstance(self.backend, LocalBackend) else _free():
             return self._commit(version, parts, record, promote, key, base, reason, just_before)
 
@@ -372,8 +373,9 @@ class VersionStore(Generic[OneVersion]):
         damaged.
         """
         retention = Retention(keep, cache(self._is_whole), new_id() if coming else "")
-        more = {"grace": grace, "dry_run": dry_run, "reason": reason}
-        return collect_garbage(self.backend, retention, self._outside, **more)
+        return collect_garbage(
+            self.backend, retention, self._outside, grace=grace, dry_run=dry_run, reason=reason
+        )
 
     def check_place(self) -> None:
         """Refuse a place that holds something else, before any work. Raises InvalidInputError."""
@@ -394,8 +396,9 @@ class VersionStore(Generic[OneVersion]):
         In an object store killed publications look like slow ones; there ``gc`` removes them after
         a day. Nothing is removed while the log is damaged.
         """
-        local = isinstance(self.backend, LocalBackend) and self.exists()
-        return sweep(self.backend, self.history) if local else []
+        if not isinstance(self.backend, LocalBackend) or not self.exists():
+            return []
+        return sweep(self.backend, self.history)
 
     def _outside(self, removed: list[Entry]) -> list[str]:
         """Local paths outside the store that belong to removed versions."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from streampca.matrix.labels import json_of
@@ -57,7 +57,9 @@ class Outcome:
     gate: str = ""  # why the gate refused
     drift: dict[str, Any] | None = None
     scores: dict[str, Any] | None = None
-    removed: int = 0  # files of old versions
+    removed: int = 0  # files of old versions; in a dry run those that would go
+    removed_bytes: int = 0
+    removed_versions: list[int] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:

@@ -14,6 +14,7 @@ from typing import Any
 
 from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError, hide_secrets
 from streampca.matrix.labels import plain
+from streampca.model_store.garbage import sizes_of_versions
 from streampca.model_store.history import History, now
 from streampca.model_store.model_store import SCORES, ModelStore, Version, record_of_scores
 from streampca.model_store.stored_version import new_id
@@ -89,7 +90,9 @@ def refresh(
     with in_run(job.file, hide_secrets(job.store)) as run:
         if dry_run:
             check_store(job.store)
-            outcome = _Run(job, verify, progress, accept_source).go(dry_run=True)
+            outcome = (planned := _Run(job, verify, progress, accept_source)).go(dry_run=True)
+            if outcome.status == PLANNED and planned.base.n and not planned.base.damage:
+                planned.collect(outcome, dry_run=True)
             outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
         else:
             with (
@@ -336,9 +339,19 @@ class _Run:
         outcome.served = outcome.previous if outcome.gate else version.number
         keep_look(self.store, found.look)  # there was no store before the first version
         self.work_folder.clear()
-        if self.job.keep is not None:
-            outcome.removed = len(self.store.gc(self.job.keep))
+        self.collect(outcome)
         return outcome
+
+    def collect(self, outcome: Outcome, dry_run: bool = False) -> None:
+        """Remove what ``keep:`` lets go; or say what would go once a version is published."""
+        if self.job.keep is None:
+            return
+        numbers = {one.id: one.number for one in self.store.versions()}
+        reason = f"keep: {self.job.keep}"
+        files = self.store.gc(self.job.keep, dry_run=dry_run, coming=dry_run, reason=reason)
+        outcome.removed, outcome.removed_bytes = len(files), sum(one.nbytes for one in files)
+        removed = sizes_of_versions(files)
+        outcome.removed_versions = sorted(numbers[one] for one in removed if one in numbers)
 
     def _facts(self, old: Result | None, new: Result, found: State, outcome: Outcome) -> Facts:
         """What the gates judge by."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streampca.errors import StreamPCAError, hide_secrets
@@ -140,7 +140,7 @@ def _look_at_source(job: Job, found: Status) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            there = refresh(job, dry_run=True)
+            there = refresh(replace(job, keep=None), dry_run=True)
     except (StreamPCAError, OSError) as error:
         found.source = {"error": hide_secrets(str(error))}
         found.add(UNKNOWN, f"what the source holds cannot be told: {error}")
