@@ -110,6 +110,17 @@ class StoredVersion:
                 if not file.get("packed"):
                     self._fetched(name, file)
 
+    def check_files(self) -> None:
+        """Check that each file is there with its size, and the bytes of the small ones.
+
+        Cost: a list of its files, and two of them. Raises SourceError for the first that is not.
+        """
+        self._fetched(PACK, self.manifest["pack"])
+        there = {one.name: one.nbytes for one in self.backend.list(self._folder)}
+        for name, file in self.manifest["files"].items():
+            if not file.get("packed") and there.get(self._folder + name) != file["nbytes"]:
+                raise altered(self._where, name)
+
     def _checked(self, name: str) -> bytes:
         file = self.manifest["files"].get(name)
         if file is None or not file.get("packed"):

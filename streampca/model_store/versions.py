@@ -282,7 +282,7 @@ class VersionStore(Generic[OneVersion]):
     def _before_current(self, history: History) -> OneVersion:
         for version in reversed([one for one in history.promoted if one != history.current]):
             entry = history.published.get(version)
-            if entry and version not in history.removed and self._is_whole(entry):
+            if entry and version not in history.removed and self.is_whole(entry):
                 return self.kind(self.backend, entry)
         raise SourceError(f"{self.backend.place} has no earlier version to go back to")
 
@@ -372,7 +372,7 @@ class VersionStore(Generic[OneVersion]):
         version to which ``rollback`` would go, if others may go. Raises SourceError if the log is
         damaged.
         """
-        retention = Retention(keep, cache(self._is_whole), new_id() if coming else "")
+        retention = Retention(keep, cache(self.is_whole), new_id() if coming else "")
         return collect_garbage(
             self.backend, retention, self._outside, grace=grace, dry_run=dry_run, reason=reason
         )
@@ -438,8 +438,8 @@ class VersionStore(Generic[OneVersion]):
         entry = aliased(history, name, f"{self.backend.place}{_unread(history)}")
         return self.kind(self.backend, entry)
 
-    def _is_whole(self, entry: Entry) -> bool:
-        """Whether every byte of a version is as it was written."""
+    def is_whole(self, entry: Entry) -> bool:
+        """Whether every byte of a published version is as it was written."""
         try:
             self.kind(self.backend, entry).verify()
         except SourceError:

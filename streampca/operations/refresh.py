@@ -12,7 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError, hide_secrets
+from streampca.errors import (
+    AbsentChunkError,
+    ChangingSourceError,
+    NonFiniteError,
+    SourceError,
+    hide_secrets,
+)
 from streampca.matrix.labels import plain
 from streampca.model_store.garbage import sizes_of_versions
 from streampca.model_store.history import History, now
@@ -90,9 +96,7 @@ def refresh(
     with in_run(job.file, hide_secrets(job.store)) as run:
         if dry_run:
             check_store(job.store)
-            outcome = (planned := _Run(job, verify, progress, accept_source)).go(dry_run=True)
-            if outcome.status == PLANNED and planned.base.n and not planned.base.damage:
-                planned.collect(outcome, dry_run=True)
+            outcome = _tried(job, verify, progress, accept_source, dry_run=True)
             outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
         else:
             with (
@@ -109,12 +113,14 @@ def refresh(
     return outcome
 
 
-def _tried(job: Job, verify: str | None, progress: Any, accept: bool) -> Outcome:
+def _tried(
+    job: Job, verify: str | None, progress: Any, accept: bool, dry_run: bool = False
+) -> Outcome:
     """One attempt, and another one if the source changed, or rows turned out to be blank."""
     limit, changed = None, False
     for _ in range(TRIALS):
         try:
-            return _Run(job, verify, progress, accept, limit).go()
+            return _Run(job, verify, progress, accept, limit).go(dry_run)
         except ChangingSourceError:  # once more, with the present source
             if changed:
                 raise
@@ -122,6 +128,14 @@ def _tried(job: Job, verify: str | None, progress: Any, accept: bool) -> Outcome
         except _BlankRow as found:
             limit = found.row
     raise ChangingSourceError(f"rows of {job.source['path']} were taken back while they were read")
+
+
+def _parent(version: Version) -> str | None:
+    """The version that was served when this one was made; "" if that is damaged."""
+    try:
+        return version.parent
+    except SourceError:
+        return ""
 
 
 class _BlankRow(Exception):
@@ -195,7 +209,11 @@ class _Run:
         outcome.how, outcome.why = work.how(why)
         outcome.new_samples = outcome.samples - (self._old_samples(found) if self.old else 0)
         if dry_run:
+            if (row := found.blank_at_end()) is not None:
+                raise _BlankRow(row)
             outcome.status = PLANNED
+            if self.base.n and not self.base.damage:
+                self.collect(outcome, dry_run=True)
             return outcome
         with started(self.job.cluster, self.job.scheduler) as self.scheduler:
             work.estimator, work.folder = self._estimator(), self.work_folder.make()
@@ -216,7 +234,8 @@ class _Run:
 
         Only versions newer than the served one count, and of candidates only those compared with
         it: data or settings that return to those of an older version are computed again. If only
-        the times of chunks differ (files that were restored), the bytes decide.
+        the times of chunks differ (files that were restored), the bytes decide. A damaged version
+        does not count: it is computed again.
         """
         parent, first = (self.current.id, self.current.number) if self.current else (None, 0)
         there = [
@@ -224,18 +243,21 @@ class _Run:
             for one in reversed(self.store.versions(self.base))
             if isinstance(one, Version)
             and one.number > first
-            and (one.id in self.base.served or one.parent == parent)
+            and (one.id in self.base.served or _parent(one) == parent)
         ]
-        for version in there:
-            if version.entry.key == found.key:
-                return version
-        for version in there:
-            settings = version.record.get("job", {}).get("settings")
-            if settings == settings_of(self.job) and self._same_bytes(version, found):
-                return version
+        same = [one for one in there if one.entry.key == found.key]
+        for version in [*same, *there]:
+            with contextlib.suppress(SourceError):  # the version is damaged
+                if version in same or self._same_bytes(version, found):
+                    version.verify()
+                    return version
         return None
 
     def _same_bytes(self, version: Version, found: State) -> bool:
+        """Whether a version was made with these settings of the bytes that are there."""
+        settings = version.record.get("job", {}).get("settings")
+        if settings != settings_of(self.job):
+            return False
         if found.source is None or found.seen is None or "ledger" not in version.parts:
             return False
         ledger = ledger_of(version)
@@ -283,6 +305,9 @@ class _Run:
                 first = self._old_samples(found) if outcome.how == "append" else 0
                 raise in_words_of_job(error, self.job, found.matrix, first) from error
             raise
+        if work.did != outcome.how:
+            outcome.how = work.did
+            outcome.why += "; their sums cannot be read any more: all rows are read"
         outcome.chunk_reads = sum(cost.reads for cost in work.costs)
         outcome.bytes = sum(cost.nbytes for cost in work.costs)
         outcome.resumed_blocks = sum(one.resumed_blocks for one in work.costs) + work.resumed_blocks

@@ -114,6 +114,17 @@ class State:
                 )
         return row
 
+    def blank_at_end(self) -> int | None:
+        """As ``blank_row``, of the last row of chunks, where the rows of a writer that died end.
+
+        Cost: a read of that row of chunks, if no writer vouches for it.
+        """
+        if self.written is None or not isinstance(self.source, LedgerSource):
+            return None
+        start = (self.rows - 1) // self.source.step * self.source.step
+        last = max(start, self.written.known), self.rows
+        return self.written.first_in_doubt(self.source, within=last)
+
     def __post_init__(self) -> None:
         self.key = self.key or self.stat
 

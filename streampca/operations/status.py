@@ -76,7 +76,7 @@ class Status:
 def status(job: Job, path: str = "") -> Status:
     """The status of a job.  path : of its file, for messages.
 
-    Cost: the log and one manifest of the store, and what a dry run of a refresh reads of the
+    Cost: the log and the small files of one version of the store, and what a dry run of a refresh reads of the
     source: its chunks are listed, and those whose length or time differ are read.
     """
     found = Status(path, job.store)
@@ -93,7 +93,7 @@ def status(job: Job, path: str = "") -> Status:
 
 
 def _look_at_store(job: Job, found: Status) -> None:
-    """Which version is served, and whether its record is whole."""
+    """Which version is served, and whether its files are there."""
     try:
         store = ModelStore(job.store)
         if not store.exists():
@@ -103,6 +103,7 @@ def _look_at_store(job: Job, found: Status) -> None:
         if history.damage or history.unsure:
             found.add(WARN, f"the log is damaged: streampca models verify {job.store} --mend")
         version = store.find(history=history)
+        version.check_files()
         found.served = {
             "version": version.number,
             "id": version.id,
