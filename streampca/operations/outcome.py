@@ -85,6 +85,12 @@ def behind_since(place: str, first: int, behind: int) -> str:
     return str(noted["since"]) if noted.get("first") == first else now()
 
 
+def first_behind(place: str) -> int | None:
+    """The first sample that the last refresh did not use, if it noted one."""
+    first = _noted(ModelStore(place)).get("first")
+    return first if type(first) is int and first >= 0 else None
+
+
 def note_behind(place: str, first: int, behind: int) -> str:
     """As ``behind_since``, and stored for the next refresh. Cost: a read, a write if it changed."""
     store = ModelStore(place)

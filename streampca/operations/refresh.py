@@ -38,6 +38,7 @@ from streampca.operations.outcome import (
     UNCHANGED,
     Outcome,
     behind_since,
+    first_behind,
     note_behind,
 )
 from streampca.operations.runs import RunNote
@@ -209,7 +210,7 @@ class _Run:
         outcome.how, outcome.why = work.how(why)
         outcome.new_samples = outcome.samples - (self._old_samples(found) if self.old else 0)
         if dry_run:
-            if (row := found.blank_at_end()) is not None:
+            if (row := found.likely_blank(first_behind(self.job.store))) is not None:
                 raise _BlankRow(row)
             outcome.status = PLANNED
             if self.base.n and not self.base.damage:

@@ -35,7 +35,6 @@ for room in ("faults", ""):
 
 from nights_job import Processes, answered, brief
 from nights_record import Expected
-from nights_zarr_steps import ZarrSource
 from test_soak_of_nights import Nights, Wrong
 
 import streampca
@@ -191,19 +190,22 @@ class Life(Nights):
         self.say(f"{request}: {code} {brief(text)}")
         self.counts[f"interrupted {code}"] += 1
         if code not in codes:
-            return self.judge(expected, before, code, text)
+            self.judge(expected, before, code, text)
+            if "ended" not in self.noted_run():  # its disk had no room for that
+                self.ended = "failed or died"
+            return
         if "Traceback" in text:
             raise self.wrong(f"exit {code}: {text}")
         self.look(expected, before)
         if self.known and self.served not in self.known:
             raise self.wrong("no version is served")
-        if self.noted_run() != noted:
+        if self.noted_run().get("id") != noted.get("id"):
             self.ended = "failed or died"
 
     def noted_run(self) -> Any:
         with contextlib.suppress(FileNotFoundError):
-            return json.loads(Path(f"{self.store}.runs", "last.json").read_text())["run"].get("id")
-        return None
+            return json.loads(Path(f"{self.store}.runs", "last.json").read_text())["run"]
+        return {}
 
     def busy(self) -> None:
         """Another process on this host holds the lock; a lock file that others left says nothing."""
@@ -308,7 +310,9 @@ class Life(Nights):
         levels = {level for level, _ in found["reasons"]}
         age = None if self.success is None else (self.now() - self.success).total_seconds()
         problems = []
-        late = None if age is None else "error" if age > 50 * 3600 else "warn" if age > 93600 else ""
+        late = (
+            None if age is None else "error" if age > 50 * 3600 else "warn" if age > 93600 else ""
+        )
         if late and late not in levels:
             problems.append(f"the last success is {age / 3600:.1f} h old, and nothing is said")
         if (found["served"] is None or not self.known) and "error" not in levels:
