@@ -310,32 +310,46 @@ def nearest(name: object, known: Iterable[str]) -> str:
     return f"; did you mean {names[found[0]]}?" if found else ""
 
 
-# Exit codes of commands, as in sysexits.h: 65 unusable data or settings, 66 no such input, 69 not
-# enough memory, a missing package or no workers, 70 a bug of streampca, 73 an output cannot be
-# written, 74 reading or writing failed, 75 another process was first: try again later, 78 an
-# unusable job file; and 79 a job lags behind its source, with --fail-behind
-NO_MEMORY, FAULT, FAILED, STOPPED = 69, 70, 74, 130
+# How a command ends: exit codes as in sysexits.h (65 unusable data or settings, 66 no such input,
+# 69 not enough memory, a missing package or no workers, 70 a bug of streampca, 73 an output cannot
+# be written, 74 reading or writing failed, 75 another process was first: try again later, 78 an
+# unusable job file), 2 for words that the command does not take, and 79 for a job that lags behind
+# its source, with --fail-behind; and the kind of the error, which programs may rely on.
+USAGE, NO_MEMORY, FAULT, FAILED, STOPPED = 2, 69, 70, 74, 130
 TERMINATED = 143  # 128 + SIGTERM
-EXIT: tuple[tuple[type[BaseException], int], ...] = (
-    (OutputError, 73),
-    (ConfigError, 78),
-    (BusyError, 75),
-    (ChangingSourceError, 75),
-    (DamagedSourceError, 65),
-    (MemoryLimitError, NO_MEMORY),
-    (ClusterError, 69),
-    (NoAnswerError, FAILED),
-    (SourceError, 66),
-    (MissingDependencyError, 69),
-    (StreamPCAError, 65),
-    (KeyboardInterrupt, STOPPED),
-    (SystemExit, TERMINATED),
-    (OSError, FAILED),
-    (MemoryError, NO_MEMORY),
-    (BaseException, FAULT),
+OF_USAGE = "usage"  # the kind of an error of the command line's own words
+EXIT: tuple[tuple[type[BaseException], int, str], ...] = (
+    (OccupiedError, 73, "occupied"),
+    (OutputError, 73, "output"),
+    (ConfigError, 78, "config"),
+    (BusyError, 75, "busy"),
+    (ChangingSourceError, 75, "changing_source"),
+    (AbsentChunkError, 65, "absent_chunk"),
+    (DamagedSourceError, 65, "damaged_source"),
+    (MemoryLimitError, NO_MEMORY, "memory_limit"),
+    (ClusterError, 69, "cluster"),
+    (NoAnswerError, FAILED, "no_answer"),
+    (NewerFormatError, 66, "newer_format"),
+    (SourceError, 66, "source"),
+    (MissingDependencyError, 69, "missing_dependency"),
+    (NonFiniteError, 65, "non_finite"),
+    (InvalidTypeError, 65, "invalid_type"),
+    (InvalidInputError, 65, "invalid_input"),
+    (NotFittedError, 65, "not_fitted"),
+    (StreamPCAError, 65, "streampca"),
+    (KeyboardInterrupt, STOPPED, "interrupted"),
+    (SystemExit, TERMINATED, "terminated"),
+    (OSError, FAILED, "system"),
+    (MemoryError, NO_MEMORY, "memory"),
+    (BaseException, FAULT, "fault"),
 )
 
 
 def exit_code(error: BaseException) -> int:
     """The exit code of a command that ends with this error."""
-    return next(code for kind, code in EXIT if isinstance(error, kind))
+    return next(code for kind, code, _ in EXIT if isinstance(error, kind))
+
+
+def error_kind(error: BaseException) -> str:
+    """The kind of an error in JSON, logs and notes: a word that stays the same."""
+    return next(word for kind, _, word in EXIT if isinstance(error, kind))

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
+LOG_FORMATS, LOG_LEVELS = ("text", "json"), ("debug", "info", "warning", "error")
+
 
 @dataclass
 class Run:

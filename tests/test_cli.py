@@ -326,6 +326,7 @@ def test_prune_project_convert(fileset, tmp_path, capsys):
     store = str(tmp_path / "x.zarr")
     words = ["convert", f"{stem}.bed", "-o", store, "--json", "--memory-limit"]
     assert main([*words, "1MiB"]) == 69
+    assert json.loads(capsys.readouterr().out)["kind"] == "memory_limit"
     assert main([*words, "1GiB"]) == 0
     said = json.loads(capsys.readouterr().out)
     assert (said["samples"], said["features"], said["array"]) == (90, 400, "call")

@@ -93,6 +93,7 @@ ALLOWED: dict[str, set[str]] = {
     "operations": {
         "errors",
         "run_context",
+        "version",
         "kernels",
         "matrix",
         "models",
@@ -106,7 +107,7 @@ ALLOWED: dict[str, set[str]] = {
     "cli": ANYTHING,
     "xarray": {"models", "passes", "sources"},  # the accessor
     "preprocess": {"models"},  # names for users
-    "version": set(),  # for __init__ and cli alone
+    "version": set(),  # for __init__, cli, and logs
     "__init__": ANYTHING,
 }
 

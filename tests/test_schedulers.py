@@ -22,12 +22,13 @@ from streampca.errors import (
     ConfigError,
     DamagedSourceError,
     SourceError,
+    exit_code,
 )
 from streampca.operations.outcome import EXIT as OUTCOMES
 from streampca.operations.outcome import REFUSED
 
 FOLDER = Path(__file__).parents[1] / "configs" / "schedulers"
-CODES = {*(code for _, code in EXIT), *OUTCOMES.values(), FAILED, FAULT, TERMINATED}
+CODES = {*(code for _, code, _ in EXIT), *OUTCOMES.values(), FAILED, FAULT, TERMINATED}
 TABLE = dict(re.findall(r"^#   (\d+) +(\S+)", (FOLDER.parent / "nightly.yaml").read_text(), re.M))
 IN_VAIN = {int(code) for code, again in TABLE.items() if again == "no"}
 
@@ -132,7 +133,7 @@ def test_schedulers_know_our_exit_codes() -> None:
     table = {int(code) for code in re.findall(r"^#   (\d+) ", comments, re.M)}
     assert table == CODES | {0, 130}
     assert IN_VAIN < CODES
-    assert next(c for k, c in EXIT if issubclass(BusyError, k)) == 75
-    assert next(c for k, c in EXIT if issubclass(ConfigError, k)) == 78
-    assert next(c for k, c in EXIT if issubclass(DamagedSourceError, k)) == 65 == OUTCOMES[REFUSED]
-    assert next(c for k, c in EXIT if issubclass(SourceError, k)) == 66
+    assert exit_code(BusyError()) == 75
+    assert exit_code(ConfigError()) == 78
+    assert exit_code(DamagedSourceError()) == 65 == OUTCOMES[REFUSED]
+    assert exit_code(SourceError()) == 66

@@ -16,7 +16,8 @@ streampca fit matrix.zarr --model ppca -k 5 -o ppca   # any model; --model NAME 
 of obs or var) or a file: `.npy`, `.csv`, `.tsv`, `area.nc` or `area.nc:name`. A first column named
 as the samples' dimension, or unnamed, says whose rows they are; without it they go in order.
 `--remove` may be repeated; `transform --remove new.csv` has the covariates of new rows. `--json`
-prints for machines. Outputs that exist are refused before anything is read.
+prints for machines, errors too. Outputs that exist are refused before anything is read.
+`--log-format json`, `--log-file` and `--progress-file` say what a long command does.
 """
 
 from streampca.cli.commands import main

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -16,7 +15,8 @@ import scipy
 
 from streampca.accumulators import RFactor, Scatter, SubspaceStep
 from streampca.cli.commands import Parser
-from streampca.cli.terminal import shown
+from streampca.cli.options import print_answer
+from streampca.cli.terminal import announce, shown
 from streampca.kernels import Array
 from streampca.matrix import Block
 from streampca.matrix.labels import json_of
@@ -42,13 +42,14 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     found = calibrate(threads)
     text = json_of(found.to_dict(), indent=1)
     if threads > 1:
-        print(_gain(calibrate(1), found, threads), file=sys.stderr)
+        announce(_gain(calibrate(1), found, threads))
     if arguments.output is None:
         print(text)
-    else:
-        with whole_file(arguments.output) as file:
-            file.write(f"{text}\n".encode())
-        print(f"{shown(arguments.output)}: use it with --rates {shown(arguments.output)}")
+        return 0
+    with whole_file(arguments.output) as file:
+        file.write(f"{text}\n".encode())
+    place = shown(arguments.output)
+    print_answer(arguments, {"output": place}, f"{place}: use it with --rates {place}")
     return 0
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import re
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -16,21 +18,16 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import streampca
+from streampca.cli.failures import KINDS, TRACEBACK, UsageExit, failed
 from streampca.cli.messages import as_options
 from streampca.cli.plink_options import as_ours, plink_answer
-from streampca.cli.terminal import RED, YELLOW, announced, printable_output
-from streampca.errors import (
-    TERMINATED,
-    InvalidInputError,
-    StreamPCAError,
-    exit_code,
-    hide_secrets,
-    nearest,
-    printable_name,
-)
+from streampca.cli.run_options import OUTPUTS, begin_logs, leaves, noted, run_options
+from streampca.cli.terminal import YELLOW, announce, printable_output
+from streampca.errors import FAULT, TERMINATED, USAGE, InvalidInputError, exit_code, nearest
 from streampca.paths import full_disk_noted
 from streampca.run_context import in_run
 
+LOGGER = logging.getLogger(__name__)
 COMMANDS = {  # command -> (its module, what it does)
     "plan": ("fit", "what a fit would do; reads no data"),
     "fit": ("fit", "fit a PCA or another model, report it, save it"),
@@ -161,7 +158,8 @@ class Parser(argparse.ArgumentParser):
             message += nearest(wrong[1], re.findall(r"[\w-]+", wrong[2]))
         if self.raises:
             raise InvalidInputError(message)
-        self.exit(2, f"{self.prog}: error: {message}\nsee '{self.prog} --help'\n")
+        print(f"{self.prog}: error: {message}\nsee '{self.prog} --help'", file=sys.stderr)
+        raise UsageExit(message, self.prog.partition(" ")[2])
 
     def options(self) -> list[str]:
         """The long options that it takes."""
@@ -178,7 +176,12 @@ def _taken_by(option: str, commands: Sequence[str]) -> str:
 
 def build_parser(argv: Sequence[str] = OF_ALL) -> Parser:
     """The parser of all commands, with the options of the one that a command line names."""
-    parser = Parser(prog="streampca", description="PCA of matrices that do not fit in memory.")
+    parser = Parser(
+        prog="streampca",
+        description="PCA of matrices that do not fit in memory.",
+        epilog=KINDS,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
     parser.add_argument("--version", action="version", version=f"streampca {streampca.__version__}")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     parsers: dict[str, Parser] = {
@@ -193,26 +196,15 @@ def build_parser(argv: Sequence[str] = OF_ALL) -> Parser:
     }
     named = next((one for one in argv if one in COMMANDS), None)
     parser.commands, parser.named = parsers, parsers.get(named or "")
-    wanted = COMMANDS if named in OF_ALL else filter(None, [named])
+    wanted = [*COMMANDS] if named in OF_ALL else [named] if named else []
     for module in dict.fromkeys(COMMANDS[one][0] for one in wanted):
         import_module(f"streampca.cli.{module}").add_options(parsers, argv)
+    for leaf in (leaf for one in wanted for leaf in leaves(parsers[one])):
+        run_options(leaf)
     return parser
 
 
 # The entry point.
-
-OUTPUTS = (
-    "output",
-    "out",
-    "scores",
-    "completed",
-    "coordinates",
-    "counts",
-    "eofs",
-    "checkpoint",
-    "scratch",
-)
-TRACEBACK = "STREAMPCA_TRACEBACK"  # environment variable: if set, bugs show a traceback
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -239,61 +231,50 @@ def _terminated(*_: Any) -> NoReturn:
 
 
 def _main(argv: Sequence[str] | None) -> int:
-    folder, parser = None, None
-    try:
-        argv = sys.argv[1:] if argv is None else argv
-        if not argv:
-            print(WELCOME)
-            return 0
-        parser = build_parser(argv)
-        warnings.showwarning = partial(_show_warning, parser)
-        arguments = parser.parse_args(argv)
-        if getattr(arguments, "config", None):
-            arguments.apply_config(arguments.parser, arguments.config)
+    parser, arguments = None, argparse.Namespace()
+    argv = sys.argv[1:] if argv is None else argv
+    with contextlib.ExitStack() as logs:  # to the end: an error is logged too
+        try:
+            if not argv:
+                print(WELCOME)
+                return 0
+            parser = build_parser(argv)
+            warnings.showwarning = partial(_show_warning, parser)
             arguments = parser.parse_args(argv)
-        folder = getattr(arguments, "checkpoint", None)
-        limited = getattr(arguments, "limited", contextlib.nullcontext)
-        outputs = [getattr(arguments, name, None) for name in OUTPUTS]
-        with limited(getattr(arguments, "threads", None)), full_disk_noted(*outputs):
-            return int(arguments.run(arguments) or 0)
-    except SystemExit as stop:
-        if stop.code == TERMINATED:
-            if folder is not None:
-                stop.add_note(f"with --checkpoint {folder} the same command goes on from there")
-            _say("terminated", stop)
-        raise
-    except StreamPCAError as error:
-        _say(error if parser is None else as_options(str(error), parser), error)
-        return exit_code(error)
-    except KeyboardInterrupt as stop:
-        print("streampca: stopped", file=sys.stderr)
-        return exit_code(stop)
-    except BrokenPipeError:
-        return 0
-    except OSError as error:
-        _say(error)
-        return exit_code(error)
-    except MemoryError as error:
-        _say(str(error) or "there is not enough memory; set --memory-limit")
-        return exit_code(error)
-    except Exception as error:
-        if os.environ.get(TRACEBACK):
+            if getattr(arguments, "config", None):
+                arguments.apply_config(arguments.parser, arguments.config)
+                arguments = parser.parse_args(argv)
+            begin_logs(arguments, logs)
+            return _run(arguments)
+        except BrokenPipeError:
+            return 0
+        except SystemExit as stop:
+            if stop.code in (USAGE, TERMINATED):
+                if stop.code == TERMINATED and (folder := getattr(arguments, "checkpoint", None)):
+                    stop.add_note(f"with --checkpoint {folder} the same command goes on from there")
+                failed(stop, parser, getattr(arguments, "json", "--json" in argv))
             raise
-        _say(
-            f"{type(error).__name__}: {error}. This is a fault of streampca: please report it, "
-            f"with what {TRACEBACK}=1 shows"
-        )
-        return exit_code(error)
+        except (Exception, KeyboardInterrupt) as error:
+            if exit_code(error) == FAULT and os.environ.get(TRACEBACK):
+                raise
+            return failed(error, parser, getattr(arguments, "json", "--json" in argv))
 
 
-def _say(error: BaseException | str, noted: BaseException | None = None) -> None:
-    text = printable_name(hide_secrets(str(error)))  # on one line: a path may hold others
-    print(announced("streampca: ", text, RED, sys.stderr), file=sys.stderr)
-    for note in getattr(noted or error, "__notes__", []):
-        print(f"  {printable_name(hide_secrets(note))}", file=sys.stderr)
+def _run(arguments: argparse.Namespace) -> int:
+    """Run a command, and log when it begins and ends."""
+    limited = getattr(arguments, "limited", contextlib.nullcontext)
+    outputs = [getattr(arguments, name, None) for name in OUTPUTS]
+    begun = time.perf_counter()
+    with limited(getattr(arguments, "threads", None)), full_disk_noted(*outputs), noted(arguments):
+        LOGGER.info("%s begins", arguments.command)
+        code = int(arguments.run(arguments) or 0)
+    seconds = round(time.perf_counter() - begun, 3)
+    ending = {"exit": code, "seconds": seconds}
+    LOGGER.info("%s ends with %d after %.1f s", arguments.command, code, seconds, extra=ending)
+    return code
 
 
 def _show_warning(parser: Parser, message: Any, category: Any, *_: Any) -> None:
-    text = printable_name(hide_secrets(as_options(str(message), parser)))
-    head = f"streampca: {category.__name__}: "
-    print(announced(head, text, YELLOW, sys.stderr), file=sys.stderr)
+    kind = category.__name__
+    text = as_options(str(message), parser)
+    announce(text, logging.WARNING, head=f"{kind}: ", look=YELLOW, kind=kind)

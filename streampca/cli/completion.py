@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 
 from streampca.cli.commands import COMMANDS, Parser, build_parser
+from streampca.matrix.labels import json_of
 
 Words = dict[str, list[str]]  # command -> its subcommands and options
 
@@ -26,7 +27,8 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
 
 def run_completion(arguments: argparse.Namespace) -> int:
     """``streampca completion``: print the script of a shell."""
-    print(SCRIPTS[arguments.shell](_words()))
+    words = _words()
+    print(json_of(words) if arguments.json else SCRIPTS[arguments.shell](words))
     return 0
 
 

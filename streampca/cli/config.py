@@ -5,13 +5,14 @@ from __future__ import annotations
 import argparse
 import contextlib
 import importlib.util
+import logging
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from streampca.cli.commands import Parser
-from streampca.cli.terminal import shown
+from streampca.cli.terminal import announce, log_on_stderr, shown
 from streampca.errors import (
     ConfigError,
     InvalidInputError,
@@ -22,12 +23,13 @@ from streampca.errors import (
     printable_name,
 )
 from streampca.matrix.labels import json_of
-from streampca.operations.config import check_cluster, check_job, read_job
+from streampca.operations.config import Job, check_cluster, check_job, read_job
 from streampca.operations.outcome import Outcome, seconds_since
 from streampca.operations.refresh import refresh
 from streampca.operations.sections import schema
 from streampca.operations.yaml_files import Origin, read_yaml
 from streampca.passes import cluster_class, started
+from streampca.run_context import in_run
 
 # Options from a YAML file, by their names on the command line, and its ``cluster:`` section.
 
@@ -141,7 +143,7 @@ JOBS_ONLY = {"model", "gate", "store"}  # not options of fit
 def add_options(parsers: dict[str, Parser], argv: Sequence[str]) -> None:
     """Add the options of ``refresh`` and ``config``."""
     one = parsers["refresh"]
-    one.set_defaults(run=run_refresh)
+    one.set_defaults(run=run_refresh, prepare=read_arguments)
     one.add_argument("job", metavar="CONFIG", help="the job, a YAML file: see configs/")
     one.add_argument("--verify", choices=("stat", "full"), help="override the job's setting")
     one.add_argument("--dry-run", action="store_true", help="only print what would be done")
@@ -173,9 +175,16 @@ def add_options(parsers: dict[str, Parser], argv: Sequence[str]) -> None:
     inner.add_parser("schema", help="the JSON Schema of job files").set_defaults(run=run_schema)
 
 
+def read_arguments(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Read the job file, before anything is logged. Returns its section ``logging``."""
+    arguments.job = job = read_job(arguments.job)
+    with in_run(job.file, hide_secrets(job.store)):
+        return job.logging
+
+
 def run_refresh(arguments: argparse.Namespace) -> int:
     """``streampca refresh``: one line of JSON on stdout, text on stderr."""
-    job = read_job(arguments.job)
+    job: Job = arguments.job
     try:
         outcome = refresh(
             job,
@@ -183,6 +192,7 @@ def run_refresh(arguments: argparse.Namespace) -> int:
             dry_run=arguments.dry_run,
             resume=arguments.resume,
             accept_source=arguments.accept_source,
+            progress=arguments.note,
         )
     except SystemExit as stop:
         if "://" not in job.store:
@@ -192,7 +202,7 @@ def run_refresh(arguments: argparse.Namespace) -> int:
     if most is not None and outcome.behind:
         outcome.overdue = seconds_since(outcome.behind_since) >= most
     print(outcome.to_json())
-    if not arguments.quiet:
+    if not arguments.quiet and not log_on_stderr():  # which has said it
         print(as_text(outcome), file=sys.stderr)
     return outcome.exit_code
 
@@ -221,17 +231,23 @@ def as_text(outcome: Outcome) -> str:
 
 def run_check(arguments: argparse.Namespace) -> int:
     """``streampca config check``: check job files, and options files for ``fit --config``."""
+    found = []
     for path in arguments.file:
         entries, origin = read_yaml(path)
         if isinstance(entries.get("source"), dict) or entries.keys() & JOBS_ONLY:
             job = check_job(entries, origin)
             _check_class(job.cluster, origin)
-            print(f"{shown(path)}: a refresh of {shown(job.store)} by {job.model['kind']}")
+            what = f"a refresh of {shown(job.store)} by {job.model['kind']}"
         else:
             command = _command_for(arguments.parsers, path)
             if isinstance(entries.get("cluster"), dict):
                 _check_class(entries["cluster"], origin)
-            print(f"{shown(path)}: options of streampca {command}")
+            what = f"options of streampca {command}"
+        found.append({"file": path, "is": what})
+        if not arguments.json:
+            print(f"{shown(path)}: {what}")
+    if arguments.json:
+        print(json_of(found, indent=1))
     return 0
 
 
@@ -246,7 +262,7 @@ def _check_class(cluster: Mapping[str, Any], origin: Origin) -> None:
     except MissingDependencyError as error:
         if importlib.util.find_spec(str(cluster["class"]).partition(".")[0]) is not None:
             raise ConfigError(f"{origin.at('cluster.class')}: {error}") from None
-        print(f"{shown(origin.path)}: not checked: {error}", file=sys.stderr)
+        announce(f"{origin.path}: not checked: {error}", logging.WARNING)
     except InvalidInputError as error:
         raise ConfigError(f"{origin.at('cluster.class')}: {error}") from None
 

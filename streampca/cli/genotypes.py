@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
@@ -29,7 +28,7 @@ from streampca.cli.options import (
 from streampca.cli.outputs import check_endings, check_outputs, check_writable
 from streampca.cli.selection import SHARES, Selection, choose, pruning_rules
 from streampca.cli.side_data import names_samples
-from streampca.cli.terminal import shown
+from streampca.cli.terminal import announce, shown
 from streampca.errors import InvalidInputError
 from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.genetics.ld_pruning import PRUNE_IN, WINDOW, prune_ld
@@ -375,9 +374,7 @@ def run_convert(arguments: argparse.Namespace) -> int:
                     f"--{name.replace('_', '-')}: vcf2zarr keeps all variants and fields; say it "
                     f"where {arguments.output} is opened"
                 )
-        print(
-            f"{', '.join(map(shown, files))}: {vcf_cost(files, arguments.output)}", file=sys.stderr
-        )
+        announce(f"{', '.join(map(shown, files))}: {vcf_cost(files, arguments.output)}")
     else:
         source = open_source(arguments)
     done = convert(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import numpy as np
 import streampca
 from streampca.cli.commands import Parser
 from streampca.cli.options import open_source, print_answer, source_options
+from streampca.cli.terminal import announce
 from streampca.errors import InvalidInputError
 from streampca.genetics.genotype_result import GenotypeComponents
 from streampca.matrix.labels import json_of
@@ -251,7 +252,7 @@ def left_out(counts: dict[str, dict[str, int]]) -> str:
 def print_damage(history: History) -> None:
     """Name the damaged parts of a model store on stderr."""
     for text in [*history.damage.values(), *filter(None, [history.unsure])]:
-        print(f"streampca: {text}", file=sys.stderr)
+        announce(text, logging.WARNING)
 
 
 def describe(result: Any) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import streampca
+from streampca.cli.commands import Parser
 from streampca.cli.config import load_config
 from streampca.cli.fields import add_field, option_of
 from streampca.cli.info import report, summary
@@ -56,9 +57,7 @@ def named_kind(argv: Sequence[str]) -> str | None:
     """The kind that a command line or its options file names; None for PCA or GenotypePCA."""
     if not argv or argv[0] not in ("fit", "plan"):
         return None  # in other commands --model is a path
-    scan = argparse.ArgumentParser(
-        f"streampca {argv[0]}", f"streampca {argv[0]} ...", add_help=False
-    )
+    scan = Parser(f"streampca {argv[0]}", f"streampca {argv[0]} ...", add_help=False)
     scan.add_argument("--model")
     scan.add_argument("--config")
     found = scan.parse_known_args([one for one in argv if one != "--"])[0]

@@ -22,6 +22,7 @@ from streampca.matrix.labels import json_of
 from streampca.operations.sections import SECTIONS
 from streampca.passes import limited_threads
 from streampca.passes.execution import TerminalProgress
+from streampca.run_context import in_run
 from streampca.sources.genotypes.formats import FORMATS
 from streampca.sources.images import are_images
 from streampca.sources.opening import TABLES
@@ -128,7 +129,8 @@ def print_fit(
 ) -> None:
     """Print what a fit found, and the outputs that it wrote; with --json ``whole()`` alone."""
     if arguments.json:
-        print(json_of(whole(), indent=1))
+        with in_run() as run:
+            print(json_of({**whole(), "run": run.id}, indent=1))
     elif not arguments.quiet:
         print(text)
         for path in filter(None, written):
@@ -290,9 +292,10 @@ def scale_wanted(arguments: argparse.Namespace, default: str | None) -> str | No
 
 
 def progress_of(arguments: argparse.Namespace) -> Any:
-    """A progress bar if stderr is a terminal, else False."""
+    """A progress bar if stderr is a terminal, else False; with the note of the run, if any."""
     quiet = arguments.json or getattr(arguments, "quiet", False) or not sys.stderr.isatty()
-    return False if quiet else TerminalProgress()
+    shown = False if quiet else TerminalProgress()
+    return shown if arguments.note is None else arguments.note.showing(shown)
 
 
 def settings_of_run(arguments: argparse.Namespace) -> dict[str, Any]:

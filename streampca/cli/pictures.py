@@ -10,7 +10,13 @@ from typing import Any
 
 import streampca
 from streampca.cli.commands import Parser
-from streampca.cli.options import open_source, running_options, settings_of_run, source_options
+from streampca.cli.options import (
+    open_source,
+    print_answer,
+    running_options,
+    settings_of_run,
+    source_options,
+)
 from streampca.cli.outputs import check_writable
 from streampca.cli.terminal import shown
 from streampca.cli.view_options import (
@@ -176,7 +182,8 @@ def run_plot(arguments: argparse.Namespace) -> int:
         draw(kind, model if "X" in options else result, output, **options)
     except InvalidInputError as error:
         raise InvalidInputError(with_options(str(error))) from None
-    print(f"{kind} drawn to {shown(output)}")
+    whole = {"kind": kind, "output": str(output)}
+    print_answer(arguments, whole, f"{kind} drawn to {shown(output)}")
     return 0
 
 
@@ -274,7 +281,9 @@ def run_report(arguments: argparse.Namespace) -> int:
     title, place = arguments.title, arguments.model
     made = report_of(result, scores=scores, labels=labels, title=title, path=place)
     made.save(output)
-    print(f"report written to {shown(output)} ({size(output.stat().st_size)})")
+    nbytes = output.stat().st_size
+    said = f"report written to {shown(output)} ({size(nbytes)})"
+    print_answer(arguments, {"output": str(output), "bytes": nbytes}, said)
     return 0
 
 

@@ -13,7 +13,8 @@ from streampca.cli.config import JOBS_ONLY
 from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.operations.config import read_job
-from streampca.operations.status import EXIT, WORST, Status, status, stretch
+from streampca.operations.runs import note_at
+from streampca.operations.status import EXIT, WORST, Status, status, status_of_run, stretch
 from streampca.operations.yaml_files import read_yaml
 
 
@@ -21,7 +22,8 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     """Add the options of ``status``."""
     one = parsers["status"]
     one.set_defaults(run=run_status)
-    one.add_argument("job", nargs="*", metavar="CONFIG", help="job files: see configs/")
+    what = "job files: see configs/; or the --progress-file of any other command"
+    one.add_argument("job", nargs="*", metavar="CONFIG", help=what)
     one.add_argument("--all", metavar="FOLDER", dest="folder", help="every job file in a folder")
     form = one.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one line of JSON for each job")
@@ -37,7 +39,8 @@ def run_status(arguments: argparse.Namespace) -> int:
         raise InvalidInputError("no job file: streampca status JOB.yaml, or --all FOLDER")
     levels = set()
     for path in paths:
-        found = status(read_job(path), path)
+        note = note_at(path) if os.path.isfile(path) else {}
+        found = status_of_run(note, path) if note else status(read_job(path), path)
         levels.add(found.level)
         if arguments.json:
             print(found.to_json())
@@ -60,7 +63,8 @@ def jobs_in(folder: str) -> list[str]:
 
 def one_line(found: Status) -> str:
     """LEVEL - job: reasons | figures."""
-    why = "; ".join(text for _, text in found.reasons) or _served(found)
+    going = f"{found.run['state']} {found.run.get('progress', '')}".rstrip()
+    why = "; ".join(text for _, text in found.reasons) or (_served(found) if found.store else going)
     figures: dict[str, Any] = {"age": None, "waiting": None, "behind": None}
     if found.served:
         figures["age"] = f"{found.served['age']:.0f}s"
@@ -73,8 +77,9 @@ def as_text(found: Status) -> str:
     """The status of a job, for people."""
     lines = [f"{shown(found.job or found.store)}: {found.level}"]
     lines += [f"  {level:<9} {text}" for level, text in found.reasons]
-    lines.append(f"  served    {_served(found)}")
-    if "error" not in found.source:
+    if found.store:
+        lines.append(f"  served    {_served(found)}")
+    if found.source and "error" not in found.source:
         source = found.source
         lines.append(
             f"  source    {source['samples']:,} samples; {source['waiting']:,} wait for the next "

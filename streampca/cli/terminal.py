@@ -6,14 +6,17 @@ Files, pipes and ``NO_COLOR`` get plain text.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from streampca.errors import hide_secrets, printable, printable_name
 
+PACKAGE = logging.getLogger("streampca")
+LOGGER = logging.getLogger(__name__)
 BOLD, RED, YELLOW = "1", "31", "33"
 LOOKS = (  # what is shown how, in a text whose own control characters are escaped
     (re.compile(r"^ *(?:component|rank) +(?:variance|penalty)\b.*$", re.MULTILINE), BOLD),
@@ -46,9 +49,36 @@ def in_look(text: str, look: str) -> str:
 
 def announced(head: str, text: str, look: str, stream: Any) -> str:
     """A message behind its head, which a terminal shows in colour, over the progress line."""
-    if not takes_colours(stream):
+    if not look or not takes_colours(stream):
         return f"{head}{text}"
     return f"\r\x1b[K{in_look(head, look)}{text}"
+
+
+def log_on_stderr() -> bool:
+    """Whether the log goes to stderr, where nothing else is printed then."""
+    return any(getattr(one, "stream", None) is sys.stderr for one in PACKAGE.handlers)
+
+
+def announce(
+    text: str,
+    level: int = logging.INFO,
+    *,
+    head: str = "",
+    look: str = "",
+    notes: Sequence[str] = (),
+    fault: BaseException | None = None,
+    **fields: Any,
+) -> None:
+    """Log a text, and print it on stderr with its notes, unless that is where the log goes.
+
+    fault : an error whose traceback the log shows.
+    """
+    text, *notes = (printable_name(hide_secrets(one)) for one in (text, *notes))  # a line each
+    LOGGER.log(level, text, exc_info=fault, extra={**fields, "notes": notes} if notes else fields)
+    if not log_on_stderr():
+        print(announced(f"streampca: {head}", text, look, sys.stderr), file=sys.stderr)
+        for note in notes:
+            print(f"  {note}", file=sys.stderr)
 
 
 class Printable:

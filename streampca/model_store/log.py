@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -27,6 +28,8 @@ from streampca.model_store.history import (
 from streampca.model_store.stored_version import FOLDER as VERSIONS
 from streampca.store.backend import Backend
 from streampca.store.checked import readable, sign
+
+logger = logging.getLogger(__name__)
 
 # Entry n is ``_log/<n>.json``, created only if it is absent: of several concurrent writers one
 # creates entry n, and the others read the log again. Every entry carries its own digest and that of
@@ -140,6 +143,7 @@ def append(
         whole["reason"] = hide_secrets(whole["reason"])
         text = _signed(history, whole)
         if _put(backend, n, text):
+            logger.info("entry %d: %s", n, whole["action"], extra={"entry": _told(whole)})
             line = Line.parse(text, n, backend.place)
             checkpoint = n if line.checkpoint else history.checkpoint.n
             entry = line.entry
@@ -169,6 +173,12 @@ def _signed(history: History, whole: Mapping[str, Any]) -> bytes:
     if not readable(text):
         raise InvalidInputError(f"an entry of {len(text)} bytes for the log; give a shorter reason")
     return text
+
+
+def _told(whole: Mapping[str, Any]) -> dict[str, Any]:
+    """Of an entry, what the log of a run says."""
+    names = ("action", "version", "alias", "number", "current", "removed", "reason")
+    return {name: value for name in names if (value := whole.get(name))}
 
 
 def _put(backend: Backend, n: int, text: bytes) -> bool:

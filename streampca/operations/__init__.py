@@ -111,6 +111,17 @@ windows of `freshness:`; `--all configs/` takes every job of a folder, `--json` 
 for monitors. A run notes its beginning, a sign of life every 30 seconds, and its end in
 `<store>.runs`.
 
+**Logs.** The package logs by ``streampca.*`` loggers of Python's ``logging`` and prints nothing of
+that itself. ``--log-format json``, ``--log-file`` and ``--log-level`` of every command, or
+``logging: {format: json, file: nightly.log}`` of a job, write lines that all have time, level,
+logger, run, host, pid, command, job, store, version and message (`logs.py` has the fields and
+levels). A log file is appended to; logrotate may move it, or cut it (``copytruncate``). A full disk
+loses lines, never a run. The id of a run is also in its JSON, its note and its errors.
+``--progress-file run.json`` of any command is what ``<store>.runs`` is for a job: how far the run
+is, every 30 seconds, and how it ended; ``streampca status run.json`` reads it. With ``--json`` a
+command that fails says so in a line of JSON on stdout, with its exit code and the kind of the error
+(``streampca --help`` has the table).
+
 **Running it.** One job at a time holds a lock. Without locks (object stores) the log decides, and
 one version is made of one state of the data. A refresh that is terminated leaves a checkpoint and
 exits with 143; the next goes on there (`--no-resume` begins anew) and repeats at most one

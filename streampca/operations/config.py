@@ -122,6 +122,7 @@ class Job:
     gate: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
     freshness: dict[str, Any] = field(default_factory=dict)
+    logging: dict[str, Any] = field(default_factory=dict)
     cluster: dict[str, Any] = field(default_factory=dict)
     file: str = ""
 
@@ -172,6 +173,7 @@ def _check_places(checked: Mapping[str, Any], origin: Origin) -> None:
     paths = checked["source"]["path"]
     sources = [paths] if isinstance(paths, str) else list(paths)
     outputs = {"store": checked["store"], "scores.path": checked.get("scores", {}).get("path")}
+    outputs["logging.file"] = checked.get("logging", {}).get("file")
     for name, output in outputs.items():
         try:
             if output is not None:
@@ -315,9 +317,18 @@ def _freshness(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     return checked
 
 
+def _logging(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    """Check the section ``logging``: a local file."""
+    checked = _section("logging", entries, origin)
+    if "://" in checked.get("file", ""):
+        raise ConfigError(f"{origin.at('logging.file')}: logs are written to disk; give a path")
+    return checked
+
+
 CHECKS: dict[str, Callable[[Any, Origin], dict[str, Any]]] = {
     "model": _model,
     "cluster": check_cluster,
     "scores": _scores,
     "freshness": _freshness,
+    "logging": _logging,
 }  # sections with a check of their own

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import datetime
 import json
+import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +13,7 @@ from streampca.matrix.labels import json_of
 from streampca.model_store.history import now
 from streampca.model_store.model_store import ModelStore
 
+logger = logging.getLogger(__name__)
 UNCHANGED, PUBLISHED, REFUSED, PLANNED = "unchanged", "published", "refused", "planned"
 ALREADY = "already"  # another refresh has published the same meanwhile
 OVERDUE = "overdue"  # in addition to a status: samples have waited longer than allowed
@@ -34,7 +36,6 @@ class Outcome:
 
     status: str
     store: str
-    run: str = ""  # its id, as in logs and notes
     change: str = ""
     why: str = ""
     how: str = "nothing"
@@ -58,6 +59,7 @@ class Outcome:
     drift: dict[str, Any] | None = None
     scores: dict[str, Any] | None = None
     removed: int = 0  # files of old versions; in a dry run those that would go
+    run: str = ""  # its id, as in logs and notes
     removed_bytes: int = 0
     removed_versions: list[int] = field(default_factory=list)
 
@@ -65,6 +67,17 @@ class Outcome:
     def exit_code(self) -> int:
         """The exit code of the process."""
         return EXIT[self.status] or (EXIT[OVERDUE] if self.overdue else 0)
+
+    def log(self) -> None:
+        """Log how the refresh ended: a warning if it was refused, or leaves samples behind."""
+        attention = self.status == REFUSED or self.behind
+        text = f"{self.status}: {self.gate or self.why}"
+        if self.behind:
+            text += f"; {self.behind} samples are not taken, since {self.behind_since}: {self.note}"
+        level = logging.WARNING if attention else logging.INFO
+        kept = ("status", "change", "how", "samples", "new_samples", "chunk_reads", "bytes")
+        names = (*kept, "behind", "behind_since", "gate", "removed", "seconds")
+        logger.log(level, text, extra={name: getattr(self, name) for name in names})
 
     def to_json(self) -> str:
         """One line of JSON."""

@@ -5,6 +5,7 @@ publish one version.
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import time
@@ -62,6 +63,7 @@ from streampca.sources.ledger import APPENDED, NOTHING, Ledger
 from streampca.sources.local_files import files_checksum
 from streampca.store.places import left_over
 
+logger = logging.getLogger(__name__)
 TRIALS = 4  # of one refresh, if a writer changes the source meanwhile
 
 
@@ -95,6 +97,7 @@ def refresh(
     """
     begun = time.perf_counter()
     with in_run(job.file, hide_secrets(job.store)) as run:
+        logger.info("looks for changes%s", ": a dry run" if dry_run else "")
         if dry_run:
             check_store(job.store)
             outcome = _tried(job, verify, progress, accept_source, dry_run=True)
@@ -110,7 +113,9 @@ def refresh(
                 outcome = _tried(job, verify, note, accept_source)
                 outcome.behind_since = note_behind(job.store, outcome.samples, outcome.behind)
                 note.done(outcome)
-    outcome.run, outcome.seconds = run.id, round(time.perf_counter() - begun, 3)
+        outcome.run, outcome.seconds = run.id, round(time.perf_counter() - begun, 3)
+        run.version = outcome.served
+        outcome.log()
     return outcome
 
 
@@ -122,11 +127,13 @@ def _tried(
     for _ in range(TRIALS):
         try:
             return _Run(job, verify, progress, accept, limit).go(dry_run)
-        except ChangingSourceError:  # once more, with the present source
+        except ChangingSourceError as error:  # once more, with the present source
             if changed:
                 raise
+            logger.warning("tried once more: %s", error)
             limit, changed = None, True
         except _BlankRow as found:
+            logger.warning("tried once more without it: %s", found)
             limit = found.row
     raise ChangingSourceError(f"rows of {job.source['path']} were taken back while they were read")
 
@@ -182,6 +189,9 @@ class _Run:
             self._repair_scores()
         change, why, read = change_of(self.job, found, recorded, self.old, self.mode)
         previous = None if self.current is None else self.current.number
+        with in_run() as run:
+            run.version = previous
+            logger.info("found: %s", why, extra={"change": change})
         outcome = Outcome(
             UNCHANGED,
             self.job.store,
@@ -208,6 +218,7 @@ class _Run:
         Scores(self.job).check_place(self.base.count + 1)
         work = Work(self.job, found, self.current, self.old, change, versions=versions)
         outcome.how, outcome.why = work.how(why)
+        logger.info("does %s: %s", outcome.how, outcome.why, extra={"how": outcome.how})
         outcome.new_samples = outcome.samples - (self._old_samples(found) if self.old else 0)
         if dry_run:
             if (row := found.likely_blank(first_behind(self.job.store))) is not None:

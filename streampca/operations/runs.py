@@ -1,6 +1,7 @@
 """What the last run of a job did: noted when it begins, every half minute, and when it ends.
 
-The note lies in ``<store>.runs``: it is there before the store is, and outlives its versions.
+The note lies in ``<store>.runs``: it is there before the store is, and outlives its versions. Other
+commands note the same in their ``--progress-file``.
 A run that dies notes no end: whoever reads the note finds that out from its process, or from the
 age of its last sign of life.
 """
@@ -16,49 +17,76 @@ import threading
 from types import TracebackType
 from typing import Any
 
-from streampca.errors import StreamPCAError, exit_code, hide_secrets
+from streampca.errors import OutputError, StreamPCAError, error_kind, exit_code, hide_secrets
 from streampca.matrix.labels import json_of
 from streampca.model_store.history import now
 from streampca.operations.outcome import REFUSED, Outcome, seconds_since
 from streampca.passes import Advance, resolve
+from streampca.paths import read_regular
 from streampca.run_context import in_run
 from streampca.store import STAGED, open_backend
+from streampca.store.bundle import whole_file
+from streampca.store.places import exists_already, occupied
 
 FOLDER, NAME = ".runs", "last.json"
 BEAT = 30.0  # seconds between two signs of life
 PATIENCE = 4 * BEAT  # seconds without one after which a run has ended, or does not answer
 NEVER, RUNNING, SILENT, DIED, ENDED = "never", "running", "silent", "died", "ended"
 FAILED = "failed"  # how a run ended that raised an error
+DONE = "done"  # how one ended that was no refresh
+MOST = 1 << 20  # bytes of a note
 
 
 class RunNote:
-    """A context in which a run of a job is noted, and the callback of its progress.
+    """A context in which a run is noted, and the callback of its progress.
 
-    place : of the model store.  progress : of the caller, which is called as well.
-    Notes never fail a run: where they cannot be written, there are none.
+    place : of the model store of a job; or file : of the note, with every other command.
+    progress : of the caller, which is called as well.
+    Notes never fail a run: where they cannot be written, there are none. Only a ``file`` that
+    cannot be written at the beginning raises OutputError.
     """
 
-    def __init__(self, place: str, progress: Any = None) -> None:
-        self.place, self.inner = place, resolve(progress)
+    def __init__(self, place: str = "", progress: Any = None, *, file: str = "") -> None:
+        self.place, self.file, self.inner = place, file, resolve(progress)
         self.note: dict[str, Any] = {}
+        self._advance: Advance | None = None
         self._ended, self._writing = threading.Event(), threading.Lock()
         self._beats = threading.Thread(target=self._beat, daemon=True, name="streampca-beat")
 
     def __enter__(self) -> RunNote:
-        with contextlib.suppress(OSError):  # what a run left that was killed as it wrote
-            shutil.rmtree(os.path.join(self.place.rstrip("/") + FOLDER, STAGED))
-        self.note = last_run(self.place)
         with in_run() as run:
-            named = {"id": run.id, "host": run.host, "pid": run.pid}
+            named = {"id": run.id, "command": run.command, "host": run.host, "pid": run.pid}
+        if not self.file:
+            with contextlib.suppress(OSError):  # what a run left that was killed as it wrote
+                shutil.rmtree(os.path.join(self.place.rstrip("/") + FOLDER, STAGED))
+            self.note = last_run(self.place)
+        elif occupied(self.file) and os.path.getsize(self.file) and not note_at(self.file):
+            raise exists_already(self.file, "it does not hold the progress of a run")
         self.note["run"] = {**named, "begun": now(), "beat": now(), "progress": ""}
-        self._write()
+        try:
+            self._put()
+        except (OSError, StreamPCAError) as error:
+            if self.file:
+                raise OutputError(f"{self.file}: no note can be written there: {error}") from None
         self._beats.start()
         return self
 
     def __call__(self, advance: Advance) -> None:
-        self.note["run"]["progress"] = str(advance)
+        self._advance = advance
         if self.inner is not None:
             self.inner(advance)
+
+    def __bool__(self) -> bool:
+        """Whether progress is shown as well."""
+        return self.inner is not None
+
+    def __deepcopy__(self, memo: Any) -> RunNote:
+        return self  # the copy of an estimator reports to the same run
+
+    def showing(self, progress: Any) -> RunNote:
+        """This callback, which calls another one too."""
+        self.inner = resolve(progress)
+        return self
 
     def done(self, outcome: Outcome) -> None:
         """Note how the run has ended."""
@@ -82,11 +110,15 @@ class RunNote:
         self._ended.set()
         if self._beats.ident is not None:
             self._beats.join()
+        run = self.note["run"]
         if error is not None:
             stopped = isinstance(error, (KeyboardInterrupt, SystemExit))
             why = "it was terminated" if stopped else hide_secrets(str(error)) or repr(error)
-            self.note["run"] |= {"ended": now(), "status": FAILED, "why": why}
-            self._fail(exit_code(error), why, type(error).__name__)
+            run |= {"ended": now(), "status": FAILED, "why": why}
+            self._fail(exit_code(error), why, error_kind(error))
+        elif "ended" not in run:
+            run |= {"ended": now(), "status": DONE}
+            self.note["success"] = {"time": run["ended"]}
         self._write()
 
     def _fail(self, code: int, why: str, kind: str) -> None:
@@ -99,8 +131,19 @@ class RunNote:
             self._write()
 
     def _write(self) -> None:
-        with self._writing, contextlib.suppress(OSError, StreamPCAError):
-            open_backend(self.place.rstrip("/") + FOLDER).put(NAME, json_of(self.note).encode())
+        with contextlib.suppress(OSError, StreamPCAError):
+            self._put()
+
+    def _put(self) -> None:
+        with self._writing:
+            if self._advance is not None:
+                self.note["run"]["progress"] = str(self._advance)
+            data = json_of(self.note).encode()
+            if not self.file:
+                open_backend(self.place.rstrip("/") + FOLDER).put(NAME, data)
+                return
+            with whole_file(self.file) as file:
+                file.write(data)
 
 
 def last_run(place: str) -> dict[str, Any]:
@@ -109,13 +152,26 @@ def last_run(place: str) -> dict[str, Any]:
     place : of the model store. A note that is malformed counts as none.
     """
     try:
-        noted = json.loads(open_backend(place.rstrip("/") + FOLDER).get(NAME) or b"{}")
-        kept = {}
+        return _checked(open_backend(place.rstrip("/") + FOLDER).get(NAME))
+    except (OSError, StreamPCAError):
+        return {}
+
+
+def note_at(path: str) -> dict[str, Any]:
+    """The note of a ``--progress-file``; {} for what is none. Raises SourceError, OSError."""
+    return _checked(read_regular(path, MOST))
+
+
+def _checked(text: bytes | None) -> dict[str, Any]:
+    """The parts of a note that are well-formed."""
+    kept = {}
+    try:
+        noted = json.loads(text or b"{}")
         for name, time in (("run", "begun"), ("success", "time"), ("failure", "time")):
             if isinstance(one := noted.get(name), dict):
                 seconds_since(one[time])
                 kept[name] = one
-    except (OSError, StreamPCAError, ValueError, TypeError, KeyError, AttributeError):
+    except (ValueError, TypeError, KeyError, AttributeError):
         return {}
     return kept
 

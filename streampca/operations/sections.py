@@ -17,6 +17,7 @@ from streampca.errors import InvalidInputError, nearest
 from streampca.models.contract.parameters import Parameter
 from streampca.models.contract.registry import all_kinds
 from streampca.passes import parse_nbytes
+from streampca.run_context import LOG_FORMATS, LOG_LEVELS
 
 
 @dataclass(frozen=True)
@@ -176,6 +177,11 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "warn_after": Entry(("string", "number"), "a time, e.g. 26h", duration=True),
         "error_after": Entry(("string", "number"), "a time, e.g. 50h", duration=True),
     },
+    "logging": {  # as the options --log-format, --log-file and --log-level, which go before
+        "format": Entry(TEXT, "of the lines", "text", choices=LOG_FORMATS),
+        "file": Entry(TEXT, "is appended to, and made anew where it was moved (default: stderr)"),
+        "level": Entry(TEXT, "the least that is logged", "info", choices=LOG_LEVELS),
+    },
     "cluster": {
         "address": Entry(
             TEXT, "a running Dask scheduler: tcp://host:port or tls://host:port", scheduler=True
@@ -205,7 +211,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "worker_timeout": Entry(NUMBER, "seconds that a pass waits for a first worker", above=0),
     },
 }
-OPTIONAL = ("gate", "scores", "freshness", "cluster")
+OPTIONAL = ("gate", "scores", "freshness", "logging", "cluster")
 
 
 # What an entry may hold.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -76,19 +77,30 @@ class Status:
 def status(job: Job, path: str = "") -> Status:
     """The status of a job.  path : of its file, for messages.
 
-    Cost: the log and the small files of one version of the store, and what a dry run of a refresh reads of the
-    source: its chunks are listed, and those whose length or time differ are read.
+    Cost: the log and the small files of one version of the store, and what a dry run of a refresh
+    reads of the source: its chunks are listed, and those whose length or time differ are read.
     """
-    found = Status(path, job.store)
-    noted = runs.last_run(job.store)
-    found.success, found.failure = noted.get("success"), noted.get("failure")
-    found.run = {"state": runs.state_of(noted.get("run")), **noted.get("run", {})}
+    found = _noted(Status(path, job.store), runs.last_run(job.store))
     _look_at_store(job, found)
-    _look_at_run(found)
+    _look_at_run(found, WARN)
     _look_at_source(job, found)
     _look_at_ages(job, found)
     if "://" not in job.store:
         found.free_bytes = shutil.disk_usage(_there(job.store)).free
+    return found
+
+
+def status_of_run(note: Mapping[str, Any], path: str) -> Status:
+    """The status of a command by its note, which lies at ``path``: what failed is an error."""
+    found = _noted(Status(path, ""), note)
+    _look_at_run(found, ERROR)
+    return found
+
+
+def _noted(found: Status, note: Mapping[str, Any]) -> Status:
+    """A status with what a run has noted."""
+    found.success, found.failure = note.get("success"), note.get("failure")
+    found.run = {"state": runs.state_of(note.get("run")), **note.get("run", {})}
     return found
 
 
@@ -116,19 +128,19 @@ def _look_at_store(job: Job, found: Status) -> None:
         found.next = f"streampca models verify {job.store}"
 
 
-def _look_at_run(found: Status) -> None:
-    """How the last run ended, or whether it goes on."""
+def _look_at_run(found: Status, level: str) -> None:
+    """How the last run ended, or whether it goes on.  level : of a failure."""
     run, state = found.run, found.run["state"]
     place = f"process {run.get('pid')} on {run.get('host')}, begun {run.get('begun')}"
     if state == runs.DIED:
-        found.add(WARN, f"the last run died: {place}")
+        found.add(level, f"the last run died: {place}")
     elif state == runs.SILENT:
         found.add(WARN, f"the run gives no sign of life since {run.get('beat')}: {place}")
     elif state == runs.ENDED and run.get("status") == runs.FAILED:
-        found.add(WARN, f"the last run failed: {run.get('why')}")
+        found.add(level, f"the last run failed: {run.get('why')}")
     elif state == runs.ENDED and run.get("status") == REFUSED:
         found.add(WARN, f"the gate refused the last version: {run.get('why')}")
-    if found.next or not found.job:
+    if found.next or not (found.job and found.store):
         return
     if state in (runs.DIED, runs.ENDED) and found.reasons:
         found.next = f"streampca refresh {found.job}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack, closing
@@ -24,6 +25,7 @@ from streampca.passes.plan import Plan, warn_of_excess
 from streampca.passes.records import Pass, PassCost, PassPlan, PassResult, PassSpec
 from streampca.passes.settings import all_threads, limited_threads, single_threaded_blas
 
+logger = logging.getLogger(__name__)
 Recall = Callable[[PassPlan, Pass, Callable[[], PassResult]], PassResult]
 SHARED_FLOPS = 1e9  # of a fit at once from which threads help: to start and wake them takes longer
 
@@ -59,21 +61,34 @@ def execute(
     accumulators and the solver raise.
     """
     planned = replace(planned, start=start)
-    plan, matrix = planned.plan, planned.matrix
+    plan, matrix, begun = planned.plan, planned.matrix, time.perf_counter()
     with limited_threads(running.threads), ExitStack() as stack:
         execution = Execution.begun(plan, matrix, running)
+        level = logging.DEBUG if execution.at_once else logging.INFO
+        if logger.isEnabledFor(level):
+            logger.log(level, *_announced(plan))
         if execution.at_once:
             shared = plan.flops >= SHARED_FLOPS
             stack.enter_context(all_threads() if shared else single_threaded_blas())
         answer = _answer(planned, execution, recall)
         while (then := planned.then) is not None and _doubt(answer):
+            logger.info("%s goes over to %s: %s", plan.solver, then.plan.solver, _doubt(answer))
             planned, execution.plan = then, then.plan
             execution.first_pass = len(execution.costs)
             answer = _answer(planned, execution, recall)
         execution.finished()
         if not execution.at_once:  # which needs no more room than the array took
             warn_of_excess(plan, execution.memory)
+    seconds = time.perf_counter() - begun
+    logger.log(level, "%s is done after %.2f s", plan.method, seconds, extra={"seconds": seconds})
     return Outcome(answer, plan, execution.costs, execution.memory)
+
+
+def _announced(plan: Plan) -> tuple[Any, ...]:
+    """The line of the log before anything is read."""
+    text = "%s of %d x %d by %s: at most %d passes, %d chunk reads, a peak of %.0f MB"
+    counts = (plan.n_passes, plan.reads, plan.peak_nbytes / 1e6)
+    return (text, plan.method, *plan.shape, plan.solver, *counts)
 
 
 def one_pass(
@@ -174,6 +189,8 @@ def run(plan: PassPlan, wanted: Pass, execution: Execution) -> PassResult:
         refuse_other_versions(client)
     work = wanted.begun(plan)
     _check(work)
+    where = "the cluster" if client is not None else "threads"
+    logger.debug("pass %d %s begins in %s", execution.pass_number, plan.name, where)
     large = execution.plan.frees_much
     if large:
         give_back()  # what came before: a solver, another pass
@@ -200,6 +217,9 @@ def run(plan: PassPlan, wanted: Pass, execution: Execution) -> PassResult:
     cost.nbytes += shared.nbytes
     cost.seconds = time.perf_counter() - begun
     execution.costs.append(cost)
+    counts = (cost.blocks, cost.nbytes / 1e6, cost.seconds)
+    number = (execution.pass_number, execution.n_passes)
+    logger.info("pass %d/%d %s is done: %d blocks, %.1f MB in %.2f s", *number, plan.name, *counts)
     return PassResult(fold.total, cost)
 
 

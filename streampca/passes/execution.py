@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
@@ -21,6 +22,8 @@ from streampca.passes.memory import MemoryUse, in_memory
 from streampca.passes.plan import Plan, check_room
 from streampca.passes.records import Pass, PassCost, PassPlan
 from streampca.passes.settings import Crew, in_task, read_by_a_core, setting, thread_count
+
+logger = logging.getLogger(__name__)
 
 # Where the passes of a fit run, and how far they are.
 
@@ -158,6 +161,8 @@ def _open(client: Any) -> Any:
     return client
 
 
+LOG_SECONDS = 60.0  # between two lines of the log within a pass
+
 # Spans arrive in any order and are merged in the order of the plan.
 
 
@@ -183,6 +188,7 @@ class Fold:
         self._lock = threading.Lock()
         self._progress = threading.Lock()
         self._done_blocks = self._done_nbytes = 0
+        self._due = LOG_SECONDS  # seconds of this pass at which its progress is logged
         self.checkpoint: Checkpoint | None = None
         if execution.running.checkpoint is not None and Checkpoint.can_keep(work):
             self.checkpoint = Checkpoint.open(
@@ -190,6 +196,8 @@ class Fold:
             )
             self.next, self.total = self.checkpoint.resume(self.total)
             cost.resumed_blocks = sum(len(s) for s in self.spans[: self.next])
+            if self.next:
+                logger.info("%s goes on from span %d of %d", plan.name, self.next, len(self.spans))
             self._done_blocks = cost.resumed_blocks
         self._reported = self.next  # progress was reported for spans below this number
 
@@ -254,19 +262,23 @@ class Fold:
             self._done_blocks += blocks
             self._done_nbytes += nbytes
             self.execution.memory.sample()
-            if self.execution.report is not None:
-                self.execution.report(
-                    Advance(
-                        self.plan.name,
-                        self.execution.pass_number,
-                        self.execution.n_passes,
-                        self._done_blocks,
-                        self.plan.n_blocks,
-                        self._done_nbytes,
-                        time.perf_counter() - self.begun,
-                        self.cost.resumed_blocks,
-                    )
+            seconds = time.perf_counter() - self.begun
+            if (due := seconds >= self._due) or self.execution.report is not None:
+                advance = Advance(
+                    self.plan.name,
+                    self.execution.pass_number,
+                    self.execution.n_passes,
+                    self._done_blocks,
+                    self.plan.n_blocks,
+                    self._done_nbytes,
+                    seconds,
+                    self.cost.resumed_blocks,
                 )
+                if self.execution.report is not None:
+                    self.execution.report(advance)
+                if due:
+                    self._due = seconds + LOG_SECONDS
+                    logger.info("%s", advance, extra=advance.fields())
 
     def interrupted(self, error: BaseException) -> None:
         """Write a checkpoint of what was folded, after any error or interruption.
@@ -320,7 +332,7 @@ class Fold:
 
 # Progress: a callable of an Advance after each block.
 
-LOG_SECONDS = 10.0
+LINE_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -346,13 +358,34 @@ class Advance:
     seconds: float  # since this pass began
     blocks_resumed: int = 0  # of those done, taken from a checkpoint
 
-    def __str__(self) -> str:
-        rate = self.nbytes / max(self.seconds, 1e-9)
+    @property
+    def rate(self) -> float:
+        """Bytes per second."""
+        return self.nbytes / max(self.seconds, 1e-9)
+
+    @property
+    def seconds_left(self) -> float:
+        """Of this pass, at the speed so far."""
         read = max(self.blocks_done - self.blocks_resumed, 1)
-        left = self.seconds * (self.n_blocks - self.blocks_done) / read
+        return self.seconds * (self.n_blocks - self.blocks_done) / read
+
+    def fields(self) -> dict[str, Any]:
+        """The same for programs: the fields of a line of the log."""
+        return {
+            "pass": self.pass_number,
+            "passes": self.n_passes,
+            "pass_name": self.pass_name,
+            "block": self.blocks_done,
+            "blocks": self.n_blocks,
+            "mb_per_s": round(self.rate / 1e6, 1),
+            "seconds_left": round(self.seconds_left, 1),
+        }
+
+    def __str__(self) -> str:
         return (
-            f"pass {self.pass_number}/{self.n_passes} {self.pass_name}  "
-            f"block {self.blocks_done}/{self.n_blocks}  {rate / 1e6:.0f} MB/s  {left:.0f} s left"
+            f"pass {self.pass_number}/{self.n_passes} {self.pass_name}  block "
+            f"{self.blocks_done}/{self.n_blocks}  {self.rate / 1e6:.0f} MB/s  "
+            f"{self.seconds_left:.0f} s left"
         )
 
 
@@ -366,7 +399,7 @@ class TerminalProgress:
     """Lines on stderr.
 
     In a terminal one line, rewritten at most ten times a second and gone when its pass is done; in
-    a log a line of its own at most every LOG_SECONDS, and one at the end of a pass.
+    a log a line of its own at most every LINE_SECONDS, and one at the end of a pass.
     """
 
     _last = 0.0
@@ -374,7 +407,7 @@ class TerminalProgress:
     def __call__(self, advance: Advance) -> None:
         now, done = time.monotonic(), advance.blocks_done == advance.n_blocks
         terminal = sys.stderr.isatty()
-        if not done and now - self._last < (0.1 if terminal else LOG_SECONDS):
+        if not done and now - self._last < (0.1 if terminal else LINE_SECONDS):
             return
         self._last = now
         line = "\r\x1b[K" + ("" if done else str(advance)) if terminal else f"{advance}\n"

@@ -1,11 +1,11 @@
 """Starts refreshes, and writers of stores, in processes forked from one that imported everything.
 
-Reads one line of JSON for each request: ``{"job": path, "options": [of refresh],
-"processes": n, "file_limit": bytes, "locked": true, "kill": signal, "after": seconds, "die_at":
-number of a system call, "full_at": number of a flush from which on the disk is full, "clock":
-seconds ahead, "host": the name of another host, "limit": seconds, after which it counts as hanging
-and answers 124}``, with ``"command": [words]`` of another command in place of job and options, or ``{"write": store, "last": i, ...}`` for a writer that publishes i + 1,
-i + 2, ... and says so; answers with the exit codes and the output.
+Reads one line of JSON for each request: ``{"job": path, "options": [of refresh], "command": [words
+of another command], "processes": n, "file_limit": bytes, "locked": true, "kill": signal, "after":
+seconds, "die_at": number of a system call, "full_at": number of a flush from which on the disk is
+full, "clock": seconds ahead, "host": name of another host, "limit": seconds, after which it counts
+as hanging and answers 124}``, or ``{"write": store, "last": i, ...}`` for a writer that publishes
+i + 1, i + 2, ... and says so; answers with the exit codes and the output.
 """
 
 from __future__ import annotations

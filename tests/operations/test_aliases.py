@@ -110,7 +110,7 @@ def test_of_many_that_name_at_once_each_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize("published", [False, True])
 @pytest.mark.parametrize("head", [False, True])
 def test_torn_entries_lose_no_alias_in_silence(head: bool, published: bool) -> None:
-    """The head has the aliases, and the manifest of a version; else none is sure, and it says so."""
+    """The head has the aliases, and the manifest of a version; else it says that none is sure."""
     store = a_store(2)
     store.alias("champion", 1)
     store.alias("champion", 2)

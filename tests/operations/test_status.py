@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -102,7 +103,7 @@ def test_a_failed_and_a_refused_run(tmp_path: Path) -> None:
         job.run()
     found = told(job)
     assert (found.level, found.exit_code) == ("unknown", 3)
-    assert (found.failure["exit"], found.failure["kind"]) == (66, "SourceError")
+    assert (found.failure["exit"], found.failure["kind"]) == (66, "source")
     assert found.success["version"] == 1
     away.rename(job.place)
     found = told(job)
@@ -332,10 +333,8 @@ class Told:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(os, "fsync", full)
-            try:
-                found = self.job.run()
-            except OSError:
-                found = None
+            with contextlib.suppress(OSError):
+                self.job.run()
         after = self.noted()
         if after.get("run", {}).get("id") != before.get("run", {}).get("id"):
             ended = "ended" in after["run"]
@@ -349,7 +348,6 @@ class Told:
             self.versions.append(self.written)
             self.stack.append(len(self.versions))
             self.log = {}
-            assert found is not None
 
     def lock(self) -> None:
         """The file of a lock was left by another host; or a process holds the lock."""

@@ -1,12 +1,12 @@
-"""A day in the life of a job, two hundred times: whatever happens in a night, the morning is true.
+"""A day in the life of a job, two hundred times: whatever a night brings, the morning is true.
 
-Every evening somebody writes, or dies at it. Every night a job refreshes on one of two hosts, and is
-killed, meets a full disk, a wrong clock, a lock of somebody else, or the other host. Every morning
-``status`` must say what is true, an operator repairs what it names and runs the job again, and what
-is served must equal NumPy on the rows that are completely written. In the day versions are rolled
-back, promoted, named, collected and damaged.
+Every evening somebody writes, or dies at it. Every night a job refreshes on one of two hosts, and
+is killed, meets a full disk, a wrong clock, a lock that somebody holds, or the other host. Every
+morning ``status`` must say what is true, an operator repairs what it names and runs the job again,
+and what is served must equal NumPy on the rows that are completely written. In the day versions are
+rolled back, promoted, named, collected and damaged.
 
-``python -m pytest tests/soak -m soak -n 0``; ``SOAK_SEED`` and ``SOAK_NIGHTS`` choose other ones, and
+``python -m pytest tests/soak -m soak -n 0``; ``SOAK_SEED`` and ``SOAK_NIGHTS`` choose others, and
 ``python tests/soak/test_two_hundred_nights.py SEED NIGHTS`` prints what it did.
 """
 
@@ -30,14 +30,13 @@ import pytest
 import yaml
 import zarr
 
-for room in ("faults", ""):
-    sys.path.insert(0, str(Path(__file__).parents[1] / room))
+import streampca
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 
 from nights_job import Processes, answered, brief
 from nights_record import Expected
 from test_soak_of_nights import Nights, Wrong
-
-import streampca
 
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 NIGHTS = int(os.environ.get("SOAK_NIGHTS", "200"))
@@ -208,7 +207,7 @@ class Life(Nights):
         return {}
 
     def busy(self) -> None:
-        """Another process on this host holds the lock; a lock file that others left says nothing."""
+        """Another process holds the lock; the file alone, which others left, says nothing."""
         lock = Path(f"{self.store}.lock")
         handle = os.open(lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
@@ -482,15 +481,14 @@ def lived(seed: int, nights: int, loud: bool = False) -> Any:
     left, part = nights, 0
     with Processes() as processes:
         while left > 0 and len(wrong) < 10:
-            with tempfile.TemporaryDirectory() as folder:
-                with zarr.config.set({"async.concurrency": 1}):
-                    life = Life(Path(folder), 1000 * seed + part, processes)
-                    try:
-                        life.live(left)
-                    except Wrong as error:
-                        wrong.append(f"seed {seed}, part {part}: {error}")
-                        if loud:
-                            print(wrong[-1], flush=True)
+            with tempfile.TemporaryDirectory() as folder, zarr.config.set({"async.concurrency": 1}):
+                life = Life(Path(folder), 1000 * seed + part, processes)
+                try:
+                    life.live(left)
+                except Wrong as error:
+                    wrong.append(f"seed {seed}, part {part}: {error}")
+                    if loud:
+                        print(wrong[-1], flush=True)
             counts += life.counts
             left, part = left - life.counts["mornings"] - 1, part + 1
     return counts, wrong

@@ -280,9 +280,14 @@ def test_of_refreshes_at_once_one_publishes(jobs: int, rounds: int, s3: str) -> 
     ],
 )
 def test_a_bucket_that_is_not_there_is_no_such_input(
-    s3: str, tmp_path: Path, line: str, capsys: pytest.CaptureFixture[str]
+    s3: str,
+    tmp_path: Path,
+    line: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """66 for a source and for a model store, in one line without XML."""
+    monkeypatch.chdir(tmp_path)  # the store "m" is there
     np.save(tmp_path / "x.npy", data())
     for source, store in ((tmp_path / "x.npy", "s3://no-bucket/m"), ("s3://no-bucket/x", "m")):
         job = {"source": {"path": str(source)}, "model": {"n_components": 2}, "store": store}
