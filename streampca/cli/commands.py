@@ -109,7 +109,12 @@ EXAMPLES = {  # command -> lines of its --help
         "embed x.bed --filter maf:0.01 ld:0.2 --scale hwe -k 20 -o embedding.zarr",
     ],
     "demo": ["demo"],
-    "models": ["models list models/nightly", "models rollback models/nightly"],
+    "models": [
+        "models list models/nightly",
+        "models rollback models/nightly",
+        "models alias models/nightly champion 3",
+        "models gc models/nightly --dry-run",
+    ],
     "refresh": ["refresh configs/nightly.yaml --dry-run"],
     "status": ["status configs/nightly.yaml", "status --all configs/ --json"],
     "config": ["config check configs/nightly.yaml"],

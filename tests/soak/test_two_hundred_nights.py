@@ -40,7 +40,9 @@ from test_soak_of_nights import Nights, Wrong
 
 SEED = int(os.environ.get("SOAK_SEED", "1"))
 NIGHTS = int(os.environ.get("SOAK_NIGHTS", "200"))
+LIFE = 50  # nights of one source
 MOST_ROWS = 480
+LAYOUTS = ("plain-v3", "group-v3", "sharded", "group-v2", "blosc-v2")
 HOSTS = ("night-1", "night-2")
 DAY, MORNING = 86400.0, 8 * 3600.0
 WINDOWS = {"warn_after": "26h", "error_after": "50h"}
@@ -86,7 +88,7 @@ class Life(Nights):
 
     def __init__(self, folder: Path, seed: int, processes: Processes) -> None:
         self.night, self.hour, self.jump = 0, 0.0, 0.0
-        super().__init__(folder, str(("plain-v3", "group-v3")[seed % 2]), (seed,), processes)
+        super().__init__(folder, LAYOUTS[seed % len(LAYOUTS)], (seed,), processes)
         self.names: dict[str, int] = {}
         self.success: datetime.datetime | None = None
         self.ended = "never"  # how the last run did, in the words of status
@@ -475,7 +477,7 @@ class Life(Nights):
 
 
 def lived(seed: int, nights: int, loud: bool = False) -> Any:
-    """What was counted, and what went wrong; after that the job begins anew."""
+    """What was counted, and what went wrong. After ``LIFE`` nights, or that, all begins anew."""
     counts: collections.Counter[str] = collections.Counter()
     wrong: list[str] = []
     left, part = nights, 0
@@ -484,13 +486,15 @@ def lived(seed: int, nights: int, loud: bool = False) -> Any:
             with tempfile.TemporaryDirectory() as folder, zarr.config.set({"async.concurrency": 1}):
                 life = Life(Path(folder), 1000 * seed + part, processes)
                 try:
-                    life.live(left)
+                    life.live(min(left, LIFE))
                 except Wrong as error:
                     wrong.append(f"seed {seed}, part {part}: {error}")
                     if loud:
                         print(wrong[-1], flush=True)
             counts += life.counts
-            left, part = left - life.counts["mornings"] - 1, part + 1
+            left, part = nights - counts["mornings"] - len(wrong), part + 1
+            if loud:
+                print(f"{counts['mornings']} mornings, {len(wrong)} wrong", flush=True)
     return counts, wrong
 
 
