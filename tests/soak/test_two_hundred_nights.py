@@ -180,7 +180,7 @@ class Life(Nights):
     def disk_full(self) -> None:
         how = {"full_at": int(self.rng.integers(40))}
         if self.rng.random() < 0.3:
-            how = {"file_limit": int(self.rng.integers(200, 20_000))}
+            how = {"file_limit": int(self.rng.integers(8_000, 30_000))}
         self.interrupted({73, 74}, **how)
 
     def interrupted(self, codes: set[int], **request: Any) -> None:
@@ -501,7 +501,7 @@ def lived(seed: int, nights: int, loud: bool = False) -> Any:
 @pytest.mark.filterwarnings("ignore")  # of writers, who are others
 @pytest.mark.parametrize(
     "nights",
-    [pytest.param(6, marks=pytest.mark.slow), pytest.param(NIGHTS, marks=pytest.mark.soak)],
+    [pytest.param(3, marks=pytest.mark.slow), pytest.param(NIGHTS, marks=pytest.mark.soak)],
 )
 def test_every_morning_is_true(nights: int, capsys: pytest.CaptureFixture[str]) -> None:
     counts, wrong = lived(SEED, nights)
