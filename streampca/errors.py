@@ -258,6 +258,10 @@ class PreprocessingWarning(UserWarning):
     """New rows have weights of their own, and those of the fit are not known."""
 
 
+class UnreportedRunWarning(UserWarning):
+    """The metrics or the lineage of a run could not be written or delivered."""
+
+
 class NoGapWarning(UserWarning):
     """``n_components="gap"`` found no gap larger than the sampling error."""
 

@@ -14,7 +14,15 @@ from streampca.cli.terminal import shown
 from streampca.errors import InvalidInputError
 from streampca.operations.config import read_job
 from streampca.operations.runs import note_at
-from streampca.operations.status import EXIT, WORST, Status, status, status_of_run, stretch
+from streampca.operations.status import (
+    EXIT,
+    WORST,
+    Status,
+    status,
+    status_of_run,
+    stretch,
+    write_status,
+)
 from streampca.operations.yaml_files import read_yaml
 
 
@@ -25,6 +33,11 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     what = "job files: see configs/; or the --progress-file of any other command"
     one.add_argument("job", nargs="*", metavar="CONFIG", help=what)
     one.add_argument("--all", metavar="FOLDER", dest="folder", help="every job file in a folder")
+    one.add_argument(
+        "--metrics",
+        action="store_true",
+        help="write the files that the jobs name as metrics:, with what is true now",
+    )
     form = one.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="one line of JSON for each job")
     form.add_argument(
@@ -37,15 +50,24 @@ def run_status(arguments: argparse.Namespace) -> int:
     paths = [*arguments.job, *(jobs_in(arguments.folder) if arguments.folder else [])]
     if not paths:
         raise InvalidInputError("no job file: streampca status JOB.yaml, or --all FOLDER")
-    levels = set()
+    levels, written = set(), False
     for path in paths:
         note = note_at(path) if os.path.isfile(path) else {}
-        found = status_of_run(note, path) if note else status(read_job(path), path)
+        if note:
+            found = status_of_run(note, path)
+        else:
+            job = read_job(path)
+            found = status(job, path)
+            if arguments.metrics and job.metrics is not None:
+                write_status(job, found)
+                written = True
         levels.add(found.level)
         if arguments.json:
             print(found.to_json())
         else:
             print(one_line(found) if arguments.oneline else as_text(found))
+    if arguments.metrics and not written:
+        raise InvalidInputError(f"{paths[0]} names no file; add a line such as metrics: job.prom")
     return EXIT[next(level for level in WORST if level in levels)]
 
 

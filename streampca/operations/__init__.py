@@ -136,6 +136,17 @@ loses lines, never a run. The id of a run is also in its JSON, its note and its 
 is, every 30 seconds, and how it ended; ``streampca status run.json`` reads it. With ``--json`` a
 command that fails says so in a line of JSON on stdout, with its exit code and the kind of the error
 (``streampca --help`` has the table).
+**Metrics and lineage.** With `metrics: nightly.prom` a run replaces that file when it begins and
+whenever it ends, in one step and readable for all: what node_exporter's textfile collector takes.
+What a failed run did not find out stays as the last one left it. `streampca status nightly.yaml
+--metrics` writes it for a job that does not run, or died, and adds `status` and `waiting_rows`.
+`configs/schedulers/alerts.yaml` has rules that compare the times in it with Prometheus's clock.
+With `lineage: {path: lineage.jsonl, url: http://marquez:5000/api/v1/lineage}` a run is one event of
+OpenLineage when it begins (START) and one when it ends: COMPLETE, FAIL (an error, or the gate
+refused), ABORT (SIGTERM, Ctrl-C, or another job was first), with the versions, sizes and columns of
+the source, the model and its scores. An address has 5 seconds after a run to take what it did not
+yet. What cannot be written or delivered is an `UnreportedRunWarning`, and the run has ended as it
+has; only a folder for metrics that is not there is refused before anything is read (73).
 
 **Running it.** One job at a time holds a lock. Without locks (object stores) the log decides, and
 one version is made of one state of the data. A refresh that is terminated leaves a checkpoint and
@@ -144,6 +155,6 @@ checkpoint interval, a minute. Checkpoints lie in `<store>.work`, which is marke
 name that streampca did not make is refused, as is a store or a scores path within the source. The
 JSON names the version that is `served`, whatever was done. What a killed process left on a local
 disk, the next one that writes there removes. Exit codes stand in `configs/nightly.yaml`;
-`configs/schedulers/` has a systemd service and timer, a crontab and a Kubernetes CronJob that go by
-them.
+`configs/schedulers/` has a systemd service and timer, a crontab, a Kubernetes CronJob, and an
+Airflow DAG, a Dagster job and a Prefect flow that go by them.
 """

@@ -124,6 +124,8 @@ class Job:
     freshness: dict[str, Any] = field(default_factory=dict)
     logging: dict[str, Any] = field(default_factory=dict)
     cluster: dict[str, Any] = field(default_factory=dict)
+    metrics: str | None = None
+    lineage: dict[str, Any] = field(default_factory=dict)
     file: str = ""
 
     def estimator(self, **running: Any) -> Any:
@@ -172,8 +174,10 @@ def _check_places(checked: Mapping[str, Any], origin: Origin) -> None:
     """Refuse outputs within the source: they would become a part of it."""
     paths = checked["source"]["path"]
     sources = [paths] if isinstance(paths, str) else list(paths)
-    outputs = {"store": checked["store"], "scores.path": checked.get("scores", {}).get("path")}
-    outputs["logging.file"] = checked.get("logging", {}).get("file")
+    outputs = {"store": checked["store"], "metrics": checked.get("metrics")}
+    for entry in ("scores.path", "logging.file", "lineage.path"):
+        section, _, name = entry.partition(".")
+        outputs[entry] = checked.get(section, {}).get(name)
     for name, output in outputs.items():
         try:
             if output is not None:
@@ -325,10 +329,21 @@ def _logging(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
     return checked
 
 
+def _lineage(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    """Check the section ``lineage``: a file, an address of a server, or both."""
+    checked = _section("lineage", entries, origin)
+    if not checked.keys() & {"path", "url"}:
+        raise ConfigError(f"{origin.at('lineage')}: expected a path, a url, or both")
+    if "://" in checked.get("path", ""):
+        raise ConfigError(f"{origin.at('lineage.path')}: a file is written; an address is a url:")
+    return checked
+
+
 CHECKS: dict[str, Callable[[Any, Origin], dict[str, Any]]] = {
     "model": _model,
     "cluster": check_cluster,
     "scores": _scores,
     "freshness": _freshness,
+    "lineage": _lineage,
     "logging": _logging,
 }  # sections with a check of their own

@@ -18,6 +18,8 @@ from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.pca.kept_spans import Rows, Span
 from streampca.operations.config import Job
 from streampca.operations.state import State, digest_of
+from streampca.passes import MemoryUse, Plan
+from streampca.passes.memory import own_peak
 from streampca.sources.ledger import APPENDED, CHANGED, Ledger
 from streampca.store import is_bundle, read_bundle, understood, write_bundle
 
@@ -35,6 +37,7 @@ class Work:
     did, costs, spans, error : set by ``do``: what was done ("full" also where the sums of spans
     cannot be read), costs of the passes, the sums to keep, and the mean squared error of the new
     rows under the old model.
+    plan, peak : the plan with the largest peak, and the bytes that the work took at most.
     resumed_blocks : blocks of spans that an interrupted refresh had finished.
     versions : id -> existing version.  base, links : the version that stores the spans before
     ``spans``, or None, and the number of versions back to one that stores all.
@@ -49,6 +52,8 @@ class Work:
     folder: str | None = None
     did: str = ""
     costs: list[Any] = field(default_factory=list)
+    plan: Plan | None = None
+    peak: int | None = None
     spans: tuple[Span, ...] = ()
     error: float | None = None
     resumed_blocks: int = 0
@@ -81,6 +86,7 @@ class Work:
 
     def do(self, how: str) -> Any:
         """Do the work; returns the fitted model.  how : from :meth:`how`; see ``did``."""
+        use = MemoryUse.begun()
         if how == "spans" and not self._kept:
             how = "full"
         self.did = how
@@ -93,7 +99,15 @@ class Work:
             model = self._appended() if how == "append" else self._mended()
             model.cost_ = self.costs
         self.costs = list(getattr(model, "cost_", []))
+        self._note_plan(model)
+        if self.plan is not None:
+            self.peak = own_peak(self.plan.memory, use.peak_nbytes(), use.held)
         return model
+
+    def _note_plan(self, model: Any) -> None:
+        plan: Plan | None = getattr(model, "plan_", None)
+        if plan is not None and (self.plan is None or plan.peak_nbytes > self.plan.peak_nbytes):
+            self.plan = plan
 
     # -- all rows ---------------------------------------------------------------------------
 
@@ -218,6 +232,7 @@ class Work:
         model = kept_spans.with_room_for(self.estimator, shape, 1 + self._most())
         model.partial_fit(self.found.source.rows_from(*rows))
         self.costs += model.cost_
+        self._note_plan(model)
         return model
 
     def _state(self) -> IncrementalPCA:

@@ -49,6 +49,10 @@ class Outcome:
     bytes: int = 0
     verified_bytes: int = 0
     resumed_blocks: int = 0  # taken from an interrupted refresh
+    passes: int = 0
+    peak_bytes: int | None = None  # memory that the fit took at most
+    planned_bytes: int | None = None  # and its plan
+    retries: int = 0  # times that it began again, because the source was being written
     seconds: float = 0.0
     note: str = ""  # why existing samples are not used
     behind: int = 0  # how many

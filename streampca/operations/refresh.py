@@ -31,6 +31,8 @@ from streampca.models.results.result import Result
 from streampca.operations.config import Job
 from streampca.operations.gates import Facts, against, other_source, refusal, share_gone
 from streampca.operations.least_work import Work
+from streampca.operations.lineage import schema_of
+from streampca.operations.observers import check_places, observed
 from streampca.operations.outcome import (
     ALREADY,
     PLANNED,
@@ -55,7 +57,7 @@ from streampca.operations.state import (
     settings_of,
     stamp_of,
 )
-from streampca.operations.work_folder import WorkFolder, check_store, only_one
+from streampca.operations.work_folder import WorkFolder, check_store
 from streampca.passes import started
 from streampca.paths import full_disk_noted
 from streampca.run_context import in_run
@@ -96,6 +98,7 @@ def refresh(
     changed twice while it was read; DamagedSourceError if old chunks are gone.
     """
     begun = time.perf_counter()
+    check_places(job)
     with in_run(job.file, hide_secrets(job.store)) as run:
         logger.info("looks for changes%s", ": a dry run" if dry_run else "")
         if dry_run:
@@ -105,8 +108,7 @@ def refresh(
         else:
             with (
                 full_disk_noted(job.store, job.scores.get("path")),
-                only_one(job.store),
-                RunNote(job.store, progress) as note,
+                observed(job, progress) as note,
             ):
                 if not resume:
                     WorkFolder(job.store).clear()
@@ -124,7 +126,9 @@ def _tried(
 ) -> Outcome:
     """One attempt, and another one if the source changed, or rows turned out to be blank."""
     limit, changed = None, False
-    for _ in range(TRIALS):
+    for trial in range(TRIALS):
+        if isinstance(progress, RunNote):
+            progress.retries = trial
         try:
             return _Run(job, verify, progress, accept, limit).go(dry_run)
         except ChangingSourceError as error:  # once more, with the present source
@@ -322,6 +326,8 @@ class _Run:
             outcome.why += "; their sums cannot be read any more: all rows are read"
         outcome.chunk_reads = sum(cost.reads for cost in work.costs)
         outcome.bytes = sum(cost.nbytes for cost in work.costs)
+        outcome.passes, outcome.peak_bytes = len(work.costs), work.peak
+        outcome.planned_bytes = None if work.plan is None else work.plan.peak_nbytes
         outcome.resumed_blocks = sum(one.resumed_blocks for one in work.costs) + work.resumed_blocks
         if (row := found.blank_row(again=outcome.resumed_blocks > 0)) is not None:
             raise _BlankRow(row)
@@ -350,7 +356,8 @@ class _Run:
                 if made and outcome.scores:
                     made.renumber(number)
                     outcome.scores |= {"path": made.path, "version": number}
-                return self._record(found, outcome, work, facts)
+                schema = schema_of(found.matrix, result)
+                return {**self._record(found, outcome, work, facts), "schema": schema}
 
             with explained(f"{self.job.store}: no version was published"):
                 version = self.store.publish(

@@ -14,12 +14,14 @@ import os
 import shutil
 import socket
 import threading
+from time import perf_counter
 from types import TracebackType
 from typing import Any
 
 from streampca.errors import OutputError, StreamPCAError, error_kind, exit_code, hide_secrets
 from streampca.matrix.labels import json_of
 from streampca.model_store.history import now
+from streampca.operations import metrics
 from streampca.operations.outcome import REFUSED, Outcome, seconds_since
 from streampca.passes import Advance, resolve
 from streampca.paths import read_regular
@@ -42,6 +44,7 @@ class RunNote:
 
     place : of the model store of a job; or file : of the note, with every other command.
     progress : of the caller, which is called as well.
+    retries : times that the run began again.  outcome : None until it has one.
     Notes never fail a run: where they cannot be written, there are none. Only a ``file`` that
     cannot be written at the beginning raises OutputError.
     """
@@ -49,6 +52,8 @@ class RunNote:
     def __init__(self, place: str = "", progress: Any = None, *, file: str = "") -> None:
         self.place, self.file, self.inner = place, file, resolve(progress)
         self.note: dict[str, Any] = {}
+        self.outcome: Outcome | None = None
+        self.retries, self._begun = 0, perf_counter()
         self._advance: Advance | None = None
         self._ended, self._writing = threading.Event(), threading.Lock()
         self._beats = threading.Thread(target=self._beat, daemon=True, name="streampca-beat")
@@ -90,6 +95,7 @@ class RunNote:
 
     def done(self, outcome: Outcome) -> None:
         """Note how the run has ended."""
+        self.outcome, outcome.retries = outcome, self.retries
         run = self.note["run"]
         run |= {"ended": now(), "status": outcome.status, "why": outcome.gate or outcome.why}
         if outcome.status == REFUSED:
@@ -119,6 +125,9 @@ class RunNote:
         elif "ended" not in run:
             run |= {"ended": now(), "status": DONE}
             self.note["success"] = {"time": run["ended"]}
+        if (end := self.outcome if error is None else error) is not None and not self.file:
+            kept, seconds = self.note.get("metrics", {}), perf_counter() - self._begun
+            self.note["metrics"] = metrics.after(kept, end, run["ended"], seconds, self.retries)
         self._write()
 
     def _fail(self, code: int, why: str, kind: str) -> None:
@@ -147,7 +156,7 @@ class RunNote:
 
 
 def last_run(place: str) -> dict[str, Any]:
-    """What was noted: "run", "success" and "failure", each a dict, as far as there were any.
+    """What was noted: "run", "success", "failure" and "metrics", a dict each, if there were any.
 
     place : of the model store. A note that is malformed counts as none.
     """
@@ -171,6 +180,8 @@ def _checked(text: bytes | None) -> dict[str, Any]:
             if isinstance(one := noted.get(name), dict):
                 seconds_since(one[time])
                 kept[name] = one
+        if isinstance(noted.get("metrics"), dict):
+            kept["metrics"] = metrics.well_formed(noted["metrics"])
     except (ValueError, TypeError, KeyError, AttributeError):
         return {}
     return kept

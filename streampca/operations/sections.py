@@ -36,6 +36,8 @@ class Entry:
     above: float | None = None
     place: bool = False  # a path or URL
     scheduler: bool = False  # the address of a scheduler
+    server: bool = False  # the address of a server, http:// or https://
+    suffix: str = ""  # of a path on this machine
     nbytes: bool = False  # a number of bytes, or e.g. "512MiB"
     duration: bool = False  # seconds, or e.g. "26h"
     also: tuple[Any, ...] = ()  # accepted values besides addresses or bytes
@@ -86,6 +88,12 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "64MiB",
             nbytes=True,
             also=(0, "0"),
+        ),
+        "metrics": Entry(
+            TEXT,
+            "a file that node_exporter reads, NAME.prom: metrics of the last run",
+            place=True,
+            suffix=".prom",
         ),
         "memory_limit": Entry(("string", "integer"), "e.g. 512MiB", nbytes=True),
         "scheduler": Entry(
@@ -184,6 +192,16 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "file": Entry(TEXT, "is appended to, and made anew where it was moved (default: stderr)"),
         "level": Entry(TEXT, "the least that is logged", "info", choices=LOG_LEVELS),
     },
+    "lineage": {  # OpenLineage events of each run
+        "path": Entry(TEXT, "a file to which events are added, a line of JSON each", place=True),
+        "url": Entry(
+            TEXT,
+            "an address that takes them, e.g. http://marquez:5000/api/v1/lineage; a key for it is "
+            "in the environment, OPENLINEAGE_API_KEY",
+            server=True,
+        ),
+        "namespace": Entry(TEXT, "of the job", "streampca"),
+    },
     "cluster": {
         "address": Entry(
             TEXT, "a running Dask scheduler: tcp://host:port or tls://host:port", scheduler=True
@@ -213,7 +231,7 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "worker_timeout": Entry(NUMBER, "seconds that a pass waits for a first worker", above=0),
     },
 }
-OPTIONAL = ("gate", "scores", "freshness", "logging", "cluster")
+OPTIONAL = ("gate", "scores", "freshness", "logging", "lineage", "cluster")
 
 
 # What an entry may hold.
@@ -239,6 +257,10 @@ def wrong(entry: Entry, value: Any) -> str:
             return f"expected more than {entry.above:g}"
     if entry.scheduler:
         return "" if value in entry.also else _bad_scheduler(value, entry.also)
+    if entry.server:
+        return _bad_server(value)
+    if entry.suffix and ("://" in value or not value.endswith(entry.suffix)):
+        return f"expected a path of this machine that ends with {entry.suffix}"
     if entry.nbytes and value not in entry.also:
         try:
             parse_nbytes(value)
@@ -301,6 +323,18 @@ def _bad_scheduler(address: str, also: Sequence[Any]) -> str:
     except ValueError:
         good = False
     return "" if good else "expected tcp://host:port or tls://host:port" + _also(also)
+
+
+def _bad_server(address: str) -> str:
+    """Why the address of a server is refused, or ""."""
+    try:
+        parts = urlsplit(address)
+        good = parts.scheme in ("http", "https") and parts.hostname and (parts.port or True)
+    except ValueError:
+        good = False
+    if good and ("@" in parts.netloc or parts.query):
+        return "keys do not belong into a file; give them by the environment"
+    return "" if good and address.isprintable() else "expected http://host:port/path"
 
 
 def _also(words: Sequence[Any]) -> str:

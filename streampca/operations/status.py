@@ -18,6 +18,7 @@ from streampca.matrix.labels import json_of
 from streampca.model_store.model_store import ModelStore
 from streampca.operations import runs
 from streampca.operations.config import Job
+from streampca.operations.observers import check_places, write_metrics
 from streampca.operations.outcome import REFUSED, UNCHANGED, seconds_since
 from streampca.operations.refresh import refresh
 from streampca.operations.sections import seconds_of
@@ -78,7 +79,8 @@ def status(job: Job, path: str = "") -> Status:
     """The status of a job.  path : of its file, for messages.
 
     Cost: the log and the small files of one version of the store, and what a dry run of a refresh
-    reads of the source: its chunks are listed, and those whose length or time differ are read.
+    reads of the source: its chunks are listed, those whose length or time differ are read, and of
+    new rows the last row of chunks.
     """
     found = _noted(Status(path, job.store), runs.last_run(job.store))
     _look_at_store(job, found)
@@ -88,6 +90,22 @@ def status(job: Job, path: str = "") -> Status:
     if "://" not in job.store:
         found.free_bytes = shutil.disk_usage(_there(job.store)).free
     return found
+
+
+def write_status(job: Job, found: Status) -> None:
+    """Write the metrics of a job with what is true now, whether it runs or not.
+
+    Raises OutputError if they cannot be written there.
+    """
+    check_places(job)
+    now_true = {
+        "status": found.exit_code,
+        "served_version": found.served and found.served["version"],
+        "waiting_rows": found.source.get("waiting"),
+        "behind_rows": found.source.get("behind"),
+    }
+    known = {name: value for name, value in now_true.items() if value is not None}
+    write_metrics(job, known)
 
 
 def status_of_run(note: Mapping[str, Any], path: str) -> Status:
