@@ -282,4 +282,4 @@ def _run(arguments: argparse.Namespace) -> int:
 def _show_warning(parser: Parser, message: Any, category: Any, *_: Any) -> None:
     kind = category.__name__
     text = as_options(str(message), parser)
-    announce(text, logging.WARNING, head=f"{kind}: ", look=YELLOW, kind=kind)
+    announce(text, logging.WARNING, head=f"streampca: {kind}: ", look=YELLOW, kind=kind)
