@@ -171,7 +171,8 @@ def run_log(arguments: argparse.Namespace) -> int:
         print(json_of(rows, indent=1))
         return 0
     for row in rows:
-        which = ", ".join(str(numbers.get(one, one)) for one in [row["id"], *row["removed"]] if one)
+        named = [numbers.get(one, one) for one in [row["id"], *row["removed"]] if one]
+        which = ", ".join(sorted(map(str, named), key=lambda one: (len(one), one)))
         what = f"{row['alias']} of " * bool(row["alias"]) + f"version {which}" * bool(which)
         run = f" [run {row['run']}]" if row["run"] else ""
         said = f"{row['action']:8} {what:24} {row['reason']}{run}"
@@ -294,6 +295,7 @@ def run_gc(arguments: argparse.Namespace) -> int:
         reason=arguments.reason,
     )
     sizes, nbytes = sizes_of_versions(files), sum(one.nbytes for one in files)
+    sizes = dict(sorted(sizes.items(), key=lambda one: (numbers.get(one[0], 0), one[0])))
     rows = [
         {"version": numbers.get(name), "id": name, "bytes": held} for name, held in sizes.items()
     ]

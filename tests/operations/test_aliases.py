@@ -21,13 +21,14 @@ from streampca.model_store.history import HEAD, entry_name
 from streampca.model_store.log import append
 from streampca.model_store.versions import VersionStore
 from streampca.store import LocalBackend
-from streampca.store.checked import MOST_ALIASES
+from streampca.store.checked import MOST_ALIASES, sign
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "faults"))
 
 from backends import MemoryBackend
 
 ME = f"{pwd.getpwuid(os.getuid()).pw_name}@{socket.gethostname()}"
+MANY = {f"name{i}": "0" for i in range(MOST_ALIASES + 1)}
 ODD = ("", "3", "v3", "V12", "abcdef", "DEADBEEF", "latest", "Served", "-x", "a b", "a/b", "../x")
 
 
@@ -149,6 +150,24 @@ def test_an_alias_of_nothing_is_found_and_can_be_given_anew() -> None:
         store.find("odd")
     store.alias("odd", 3)
     assert store.verify() == {}
+
+
+@pytest.mark.parametrize("odd", [[], None, {"x": 1}, {"a b": "0"}, {"x": "../y"}, {"": "0"}, MANY])
+@pytest.mark.parametrize("name", [HEAD, entry_name(3), "manifest"])
+def test_odd_aliases_are_damage_and_hide_no_version(name: str, odd: Any) -> None:
+    """By somebody who can sign them."""
+    store = a_store()
+    name = f"versions/{store.find(3).id}/manifest.json" if name == "manifest" else name
+    whole = json.loads(store.backend.get(name) or b"")
+    whole.pop("sha256")
+    whole.get("log", whole)["aliases"] = odd
+    store.backend.put(name, sign(whole))
+    assert {name, 3} & {*store.verify()}
+    assert named(store) == {}
+    assert [one.number for one in store.versions()] == [1, 2, 3]
+    if name in (HEAD, entry_name(3)):
+        store.mend()
+        assert store.verify() == {}
 
 
 # -- load, and the command line ------------------------------------------------------------------
