@@ -284,7 +284,10 @@ class VersionStore(Generic[OneVersion]):
             entry = history.published.get(version)
             if entry and version not in history.removed and self.is_whole(entry):
                 return self.kind(self.backend, entry)
-        raise SourceError(f"{self.backend.place} has no earlier version to go back to")
+        place = self.backend.place
+        others = {*history.published} - history.removed - {history.current}
+        hint = f"; another can be promoted: streampca models list {place}" if others else ""
+        raise SourceError(f"{place} has no earlier version to go back to{hint}")
 
     def alias(self, name: str, which: int | str, reason: str = "") -> OneVersion:
         """Give a version an alias, which the version that had it loses.

@@ -454,6 +454,10 @@ class Life(Nights):
         if code != 65 or not (self.hurt and json.loads(text[text.index("{") :])["damaged"]):
             raise self.wrong(f"verify ended with {code}: {text}; expected {self.hurt}")
         self.roll_back()
+        if self.hurt:  # there is no earlier one
+            there = [one.number for one in streampca.ModelStore(str(self.store)).versions()]
+            self.now_serves(max({*there} - self._bad - self.strange))
+            self.models("promote", str(self.served), "--reason", "the served one is damaged")
 
     # ---- all of it -------------------------------------------------------------------------------
     def live(self, nights: int) -> None:
