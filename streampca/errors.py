@@ -251,7 +251,7 @@ class OtherVersionWarning(UserWarning):
 
 
 class MemoryPlanWarning(UserWarning):
-    """A fit with a ``memory_limit`` took more memory than planned."""
+    """A fit took more memory than planned within its limit, or a new worker has too little."""
 
 
 class PreprocessingWarning(UserWarning):

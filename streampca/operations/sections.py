@@ -224,11 +224,16 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "security": Entry(OBJECT, "certificates (default: Dask's configuration)", inner=FILES),
         "read_timeout": Entry(NUMBER, "seconds that a worker waits for one block", above=0),
         "pause_timeout": Entry(
-            NUMBER, "seconds that a worker, or the scheduler, may be paused or silent", above=0
+            NUMBER,
+            "seconds that a worker may be paused or silent; three times that for all of them, "
+            "and for a scheduler that is lost",
+            above=0,
         ),
         "span_timeout": Entry(NUMBER, "seconds that a span may take", above=0),
         "span_retries": Entry(WHOLE, "times that a span moves to another worker", least=0),
-        "worker_timeout": Entry(NUMBER, "seconds that a pass waits for a first worker", above=0),
+        "worker_timeout": Entry(
+            NUMBER, "seconds that a pass waits for a worker where none is there", above=0
+        ),
     },
 }
 OPTIONAL = ("gate", "scores", "freshness", "logging", "lineage", "cluster")
