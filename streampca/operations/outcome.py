@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from streampca.matrix.labels import json_of
+from streampca.model_store.garbage import sizes_of_versions
 from streampca.model_store.history import now
 from streampca.model_store.model_store import ModelStore
 
@@ -86,6 +87,17 @@ class Outcome:
     def to_json(self) -> str:
         """One line of JSON."""
         return json_of({**vars(self), "exit": self.exit_code})
+
+
+def collect(store: ModelStore, keep: int | None, outcome: Outcome, dry_run: bool = False) -> None:
+    """Remove what ``keep:`` lets go; or note what would go once a version is published."""
+    if keep is None:
+        return
+    numbers = {one.id: one.number for one in store.versions()}
+    files = store.gc(keep, dry_run=dry_run, coming=dry_run, reason=f"keep: {keep}")
+    removed = sizes_of_versions(files)
+    outcome.removed, outcome.removed_bytes = len(files), sum(one.nbytes for one in files)
+    outcome.removed_versions = sorted(numbers[one] for one in removed if one in numbers)
 
 
 # Since when a job has not used rows that exist: stored in its model store.

@@ -21,7 +21,6 @@ from streampca.errors import (
     hide_secrets,
 )
 from streampca.matrix.labels import plain
-from streampca.model_store.garbage import sizes_of_versions
 from streampca.model_store.history import History, now
 from streampca.model_store.model_store import SCORES, ModelStore, Version, record_of_scores
 from streampca.model_store.stored_version import new_id
@@ -41,6 +40,7 @@ from streampca.operations.outcome import (
     UNCHANGED,
     Outcome,
     behind_since,
+    collect,
     first_behind,
     note_behind,
 )
@@ -229,7 +229,7 @@ class _Run:
                 raise _BlankRow(row)
             outcome.status = PLANNED
             if self.base.n and not self.base.damage:
-                self.collect(outcome, dry_run=True)
+                collect(self.store, self.job.keep, outcome, dry_run=True)
             return outcome
         with started(self.job.cluster, self.job.scheduler) as self.scheduler:
             work.estimator, work.folder = self._estimator(), self.work_folder.make()
@@ -383,19 +383,8 @@ class _Run:
         outcome.served = outcome.previous if outcome.gate else version.number
         keep_look(self.store, found.look)  # there was no store before the first version
         self.work_folder.clear()
-        self.collect(outcome)
+        collect(self.store, self.job.keep, outcome)
         return outcome
-
-    def collect(self, outcome: Outcome, dry_run: bool = False) -> None:
-        """Remove what ``keep:`` lets go; or say what would go once a version is published."""
-        if self.job.keep is None:
-            return
-        numbers = {one.id: one.number for one in self.store.versions()}
-        reason = f"keep: {self.job.keep}"
-        files = self.store.gc(self.job.keep, dry_run=dry_run, coming=dry_run, reason=reason)
-        outcome.removed, outcome.removed_bytes = len(files), sum(one.nbytes for one in files)
-        removed = sizes_of_versions(files)
-        outcome.removed_versions = sorted(numbers[one] for one in removed if one in numbers)
 
     def _facts(self, old: Result | None, new: Result, found: State, outcome: Outcome) -> Facts:
         """What the gates judge by."""
