@@ -110,6 +110,9 @@ FILL = (
 )
 
 
+RESCALE = "rescale the columns, X / abs(X).max()"
+
+
 class SourceError(StreamPCAError, OSError):
     """A source is absent, unreadable or incomplete."""
 

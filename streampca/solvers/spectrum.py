@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from streampca.errors import InvalidInputError, InvalidTypeError, NonFiniteError
+from streampca.errors import RESCALE, InvalidInputError, InvalidTypeError, NonFiniteError
 from streampca.kernels import Array, mirror_lower, probe
 from streampca.kernels.band import leading_pairs
 
@@ -75,8 +75,8 @@ def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
     m = len(lower)
     if not np.diagonal(lower).max(initial=0.0) <= LARGEST:  # nor is NaN
         raise NonFiniteError(
-            "sums of squares overflowed the working precision; convert with "
-            "X.astype('float64') or rescale the columns"
+            f"sums of squares overflowed the working precision; {RESCALE}, or, of float32, convert "
+            "with X.astype('float64')"
         )
     count = m if k is None else min(k + 1, m)
     total, squares = float(np.trace(lower)), _sum_of_squares(lower)
@@ -146,14 +146,12 @@ def svd_of_r(r: Array) -> Spectrum:
     r : (p, p) upper triangular. Values are squared singular values.
     """
     if not np.isfinite(r).all():
-        raise NonFiniteError("the R factor overflowed; rescale the columns")
+        raise NonFiniteError(f"the R factor overflowed; {RESCALE}")
     _, singular, vt = scipy.linalg.svd(r, full_matrices=False, check_finite=False)
     if singular[:1].max(initial=0.0) > np.sqrt(LARGEST):
-        raise NonFiniteError("the R factor overflowed when squared; rescale the columns")
+        raise NonFiniteError(f"the R factor overflowed when squared; {RESCALE}")
     if 0.0 < singular[:1].max(initial=0.0) < SMALLEST:
-        raise NonFiniteError(
-            "the squares of the R factor are too small for float64; rescale the columns, X * 1e100"
-        )
+        raise NonFiniteError(f"the squares of the R factor are too small for float64; {RESCALE}")
     values = singular**2
     vectors = np.ascontiguousarray(vt.T)
     return Spectrum(values, vectors, 0.0, float(np.sum(values)), float(np.sum(values**2)))

@@ -11,7 +11,7 @@ import numpy as np
 from streampca.kernels import Array, lower_product, norm_estimate, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.models.contract.request import Request
-from streampca.models.decompose.assemble import FeatureSummary, Fitted
+from streampca.models.decompose.assemble import FeatureSummary, Fitted, hidden_squares
 from streampca.passes import Candidate, all_threads
 from streampca.solvers import (
     MLE,
@@ -151,7 +151,8 @@ def fitted_from_samples(
         space.rounding[: space.k],
     )
     if request.components:
-        certificate = of_products(certificate, kept, work_dtype(matrix.dtype))
+        hidden = hidden_squares(matrix, summary.mean, summary.divisors, weight)
+        certificate = of_products(certificate, kept, work_dtype(matrix.dtype), hidden)
     return Fitted(
         spectrum=kept,
         all_values=space.values if space.everything else None,
