@@ -125,7 +125,12 @@ EXAMPLES = {  # command -> lines of its --help
         "bootstrap model --method jackknife --features chromosome",
     ],
     "demo": ["demo"],
-    "models": ["models list models/nightly", "models rollback models/nightly"],
+    "models": [
+        "models list models/nightly",
+        "models rollback models/nightly",
+        "models alias models/nightly champion 3",
+        "models gc models/nightly --dry-run",
+    ],
     "refresh": ["refresh configs/nightly.yaml --dry-run"],
     "status": ["status configs/nightly.yaml", "status --all configs/ --json"],
     "config": ["config check configs/nightly.yaml"],

@@ -29,6 +29,7 @@ from streampca.operations.refresh import refresh
 from streampca.operations.sections import schema
 from streampca.operations.yaml_files import Origin, read_yaml
 from streampca.passes import cluster_class, started
+from streampca.passes.memory import size
 from streampca.run_context import in_run
 
 # Options from a YAML file, by their names on the command line, and its ``cluster:`` section.
@@ -254,6 +255,10 @@ def as_text(outcome: Outcome) -> str:
             f"behind: {outcome.behind} samples from {outcome.samples} on are not taken, since "
             f"{outcome.behind_since}: {outcome.note}"
         )
+    if outcome.removed_versions:
+        numbers = ", ".join(map(str, outcome.removed_versions))
+        done = "would remove" if outcome.status == "planned" else "removed"
+        lines.append(f"keep: {done} {size(outcome.removed_bytes)} of versions {numbers}")
     return "\n".join(f"streampca: {printable_name(hide_secrets(line))}" for line in lines)
 
 

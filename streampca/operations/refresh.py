@@ -13,7 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError, hide_secrets
+from streampca.errors import (
+    AbsentChunkError,
+    ChangingSourceError,
+    NonFiniteError,
+    SourceError,
+    hide_secrets,
+)
 from streampca.matrix.labels import plain
 from streampca.model_store.history import History, now
 from streampca.model_store.model_store import MONITOR, SCORES, ModelStore, Version, record_of_scores
@@ -35,6 +41,8 @@ from streampca.operations.outcome import (
     UNCHANGED,
     Outcome,
     behind_since,
+    collect,
+    first_behind,
     note_behind,
 )
 from streampca.operations.runs import RunNote
@@ -96,7 +104,7 @@ def refresh(
         logger.info("looks for changes%s", ": a dry run" if dry_run else "")
         if dry_run:
             check_store(job.store)
-            outcome = _Run(job, verify, progress, accept_source).go(dry_run=True)
+            outcome = _tried(job, verify, progress, accept_source, dry_run=True)
             outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
         else:
             with (
@@ -114,13 +122,16 @@ def refresh(
     return outcome
 
 
-def _tried(job: Job, verify: str | None, note: RunNote, accept: bool) -> Outcome:
+def _tried(
+    job: Job, verify: str | None, progress: Any, accept: bool, dry_run: bool = False
+) -> Outcome:
     """One attempt, and another one if the source changed, or rows turned out to be blank."""
     limit, changed = None, False
     for trial in range(TRIALS):
-        note.retries = trial
+        if isinstance(progress, RunNote):
+            progress.retries = trial
         try:
-            return _Run(job, verify, note, accept, limit).go()
+            return _Run(job, verify, progress, accept, limit).go(dry_run)
         except ChangingSourceError as error:  # once more, with the present source
             if changed:
                 raise
@@ -130,6 +141,14 @@ def _tried(job: Job, verify: str | None, note: RunNote, accept: bool) -> Outcome
             logger.warning("tried once more without it: %s", found)
             limit = found.row
     raise ChangingSourceError(f"rows of {job.source['path']} were taken back while they were read")
+
+
+def _parent(version: Version) -> str | None:
+    """The version that was served when this one was made; "" if that is damaged."""
+    try:
+        return version.parent
+    except SourceError:
+        return ""
 
 
 class _BlankRow(Exception):
@@ -207,7 +226,11 @@ class _Run:
         logger.info("does %s: %s", outcome.how, outcome.why, extra={"how": outcome.how})
         outcome.new_samples = outcome.samples - (self._old_samples(found) if self.old else 0)
         if dry_run:
+            if (row := found.likely_blank(first_behind(self.job.store))) is not None:
+                raise _BlankRow(row)
             outcome.status = PLANNED
+            if self.base.n and not self.base.damage:
+                collect(self.store, self.job.keep, outcome, dry_run=True)
             return outcome
         with started(self.job.cluster, self.job.scheduler) as self.scheduler:
             work.estimator, work.folder = self._estimator(), self.work_folder.make()
@@ -228,7 +251,8 @@ class _Run:
 
         Only versions newer than the served one count, and of candidates only those compared with
         it: data or settings that return to those of an older version are computed again. If only
-        the times of chunks differ (files that were restored), the bytes decide.
+        the times of chunks differ (files that were restored), the bytes decide. A damaged version
+        does not count: it is computed again.
         """
         parent, first = (self.current.id, self.current.number) if self.current else (None, 0)
         there = [
@@ -236,18 +260,21 @@ class _Run:
             for one in reversed(self.store.versions(self.base))
             if isinstance(one, Version)
             and one.number > first
-            and (one.id in self.base.served or one.parent == parent)
+            and (one.id in self.base.served or _parent(one) == parent)
         ]
-        for version in there:
-            if version.entry.key == found.key:
-                return version
-        for version in there:
-            settings = version.record.get("job", {}).get("settings")
-            if settings == settings_of(self.job) and self._same_bytes(version, found):
-                return version
+        same = [one for one in there if one.entry.key == found.key]
+        for version in [*same, *there]:
+            with contextlib.suppress(SourceError):  # the version is damaged
+                if version in same or self._same_bytes(version, found):
+                    version.verify()
+                    return version
         return None
 
     def _same_bytes(self, version: Version, found: State) -> bool:
+        """Whether a version was made with these settings of the bytes that are there."""
+        settings = version.record.get("job", {}).get("settings")
+        if settings != settings_of(self.job):
+            return False
         if found.source is None or found.seen is None or "ledger" not in version.parts:
             return False
         ledger = ledger_of(version)
@@ -295,6 +322,9 @@ class _Run:
                 first = self._old_samples(found) if outcome.how == "append" else 0
                 raise in_words_of_job(error, self.job, found.matrix, first) from error
             raise
+        if work.did != outcome.how:
+            outcome.how = work.did
+            outcome.why += "; their sums cannot be read any more: all rows are read"
         outcome.chunk_reads = sum(cost.reads for cost in work.costs)
         outcome.bytes = sum(cost.nbytes for cost in work.costs)
         outcome.passes, outcome.peak_bytes = len(work.costs), work.peak
@@ -355,8 +385,7 @@ class _Run:
         outcome.served = outcome.previous if outcome.gate else version.number
         keep_look(self.store, found.look)  # there was no store before the first version
         self.work_folder.clear()
-        if self.job.keep is not None:
-            outcome.removed = len(self.store.gc(self.job.keep))
+        collect(self.store, self.job.keep, outcome)
         return outcome
 
     def _watch(self, result: Result, found: State, outcome: Outcome) -> dict[str, Part]:

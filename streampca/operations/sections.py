@@ -72,7 +72,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             60.0,
             least=0,
         ),
-        "keep": Entry(WHOLE, "number of versions to keep; older ones are removed", least=1),
+        "keep": Entry(
+            WHOLE, "versions to keep; older ones are removed, unless they have an alias", least=1
+        ),
         "align": Entry(
             TEXT,
             "flip and reorder components to match the promoted version",
