@@ -33,6 +33,10 @@ from streampca.models.decompose.covariance import covariance as covariance
 from streampca.models.eof.hilbert import analytic as analytic
 from streampca.models.eof.hilbert import complex_modes as complex_modes
 from streampca.models.eof.lags import lagged as lagged
+from streampca.models.eof.oscillation import OscillationPatterns as OscillationPatterns
+from streampca.models.eof.oscillation import oscillation_patterns as oscillation_patterns
+from streampca.models.eof.persistence import PersistentPatterns as PersistentPatterns
+from streampca.models.eof.persistence import persistent_patterns as persistent_patterns
 from streampca.models.eof.variable_weights import variable_weights as variable_weights
 from streampca.models.explore.anndata_results import write_anndata as write_anndata
 from streampca.models.explore.intrinsic_dimension import intrinsic_dimension as intrinsic_dimension

@@ -40,6 +40,10 @@ def modes() -> Any:
     return streampca.complex_modes(streampca.PCA(4).fit(signal), signal)
 
 
+def eofs() -> Any:
+    return streampca.PCA(4, svd_solver="gram").fit(FIELD, dim="time")
+
+
 FITS: dict[str, Any] = {
     "PCA": lambda: streampca.PCA(3).fit(X),
     "IncrementalPCA": lambda: streampca.IncrementalPCA(3).fit(X),
@@ -62,6 +66,8 @@ FITS: dict[str, Any] = {
         X, Y[:, 0]
     ),
     "ComplexModes": modes,
+    "OscillationPatterns": lambda: streampca.oscillation_patterns(eofs()),
+    "PersistentPatterns": lambda: streampca.persistent_patterns(eofs(), 3),
     "IntrinsicDimension": lambda: streampca.intrinsic_dimension(X),
     "R2Baselines": lambda: streampca.r2_baselines(X, 3),
 }
