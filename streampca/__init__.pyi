@@ -69,6 +69,7 @@ from streampca.models.sparse.sparse_pca import SparsePCA as SparsePCA
 from streampca.models.text.counting import open_texts as open_texts
 from streampca.models.text.lsa import LSA as LSA
 from streampca.models.two_views.cca import CCA as CCA
+from streampca.models.two_views.cpcca import CPCCA as CPCCA
 from streampca.models.two_views.cross_correlation import cross_correlation as cross_correlation
 from streampca.models.two_views.mca import MCA as MCA
 from streampca.passes import Advance as Advance

@@ -59,6 +59,7 @@ FITS: dict[str, Any] = {
     "SoftImpute": lambda: streampca.SoftImpute(2).fit(HOLES),
     "CCA": lambda: streampca.CCA(2).fit(X, Y),
     "MCA": lambda: streampca.MCA(2).fit(X, Y),
+    "CPCCA": lambda: streampca.CPCCA(2).fit(X, Y),
     "GenotypePCA": lambda: streampca.GenotypePCA(3).fit(CALLS),
     "LSA": lambda: streampca.LSA(3, progress=False).fit(TEXTS),
     "TotalLeastSquares": lambda: streampca.TotalLeastSquares().fit(X, Y[:, 0]),
@@ -79,7 +80,7 @@ def fitted(name: str) -> tuple[Any, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = FITS[name]()
-        if name in ("CCA", "MCA"):
+        if name in ("CCA", "MCA", "CPCCA"):
             return model, model.transform(X, Y)
         if hasattr(model, "transform") and name not in ("LSA", "GenotypePCA"):
             return model, model.transform(HOLES if name.endswith("Impute") else X)
