@@ -37,6 +37,8 @@ from streampca.models.eof.oscillation import OscillationPatterns as OscillationP
 from streampca.models.eof.oscillation import oscillation_patterns as oscillation_patterns
 from streampca.models.eof.persistence import PersistentPatterns as PersistentPatterns
 from streampca.models.eof.persistence import persistent_patterns as persistent_patterns
+from streampca.models.eof.significance import CorrelationMaps as CorrelationMaps
+from streampca.models.eof.significance import correlation_maps as correlation_maps
 from streampca.models.eof.variable_weights import variable_weights as variable_weights
 from streampca.models.explore.anndata_results import write_anndata as write_anndata
 from streampca.models.explore.intrinsic_dimension import intrinsic_dimension as intrinsic_dimension

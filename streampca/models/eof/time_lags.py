@@ -54,7 +54,7 @@ class PCSeries:
                 f"scores of {len(table)} rows; expected those of the {len(samples)} samples of the "
                 "fit: scores=pca.project(X)"
             )
-        rows, position = _in_time(samples)
+        rows, position = in_time(samples)
         return cls(result, table[:, :count], rows, position)
 
     @property
@@ -67,13 +67,7 @@ class PCSeries:
 
         Raises InvalidInputError for fewer than ``least`` pairs.
         """
-        places = np.searchsorted(self.position, self.position + lag)
-        inside = places < len(self.position)
-        inside[inside] = self.position[places[inside]] == self.position[inside] + lag
-        first, second = (
-            self.scores[self.rows[:, steps].ravel()]
-            for steps in (np.flatnonzero(inside), places[inside])
-        )
+        first, second = (self.scores[one] for one in pairs_of(self.rows, self.position, lag))
         both = np.isfinite(first).all(axis=1) & np.isfinite(second).all(axis=1)
         if np.count_nonzero(both) < least:
             raise InvalidInputError(
@@ -84,7 +78,7 @@ class PCSeries:
         return first[both], second[both]
 
 
-def _in_time(samples: AxisLabels) -> tuple[Array, Array]:
+def in_time(samples: AxisLabels) -> tuple[Array, Array]:
     """(series, steps) numbers of samples, and (steps,) positions in time."""
     axis = _time_axis(samples)
     rows = np.moveaxis(np.arange(len(samples)).reshape(samples.sizes), axis, -1)
@@ -97,6 +91,14 @@ def _in_time(samples: AxisLabels) -> tuple[Array, Array]:
             values = dates[0]
     known = None if values is None else np.asarray(values)
     return rows.reshape(-1, samples.sizes[axis]), _positions(known, samples.sizes[axis], dim)
+
+
+def pairs_of(rows: Array, position: Array, lag: int) -> tuple[Array, Array]:
+    """(m,) numbers of samples, and of those ``lag`` steps after them, from :func:`in_time`."""
+    places = np.searchsorted(position, position + lag)
+    inside = places < len(position)
+    inside[inside] = position[places[inside]] == position[inside] + lag
+    return rows[:, inside].ravel(), rows[:, places[inside]].ravel()
 
 
 def _time_axis(samples: AxisLabels) -> int:
