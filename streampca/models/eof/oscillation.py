@@ -19,7 +19,7 @@ from streampca.models.results.value_attributes import of_map, of_pattern, of_ser
 from streampca.report.presentation import Presentation
 from streampca.solvers import signs_of_components
 
-EXAMPLE = "oscillation_patterns(PCA(k).fit(X))"
+EXAMPLE = "pca = PCA(5).fit(X); oscillation_patterns(pca, scores=pca.project(X))"
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,16 @@ class OscillationPatterns:
     scores : (n, m) complex z; a mode is the real part of z times its component.
     filters : (k, m) complex: z = PCs times these.
     n_pairs : pairs of samples in the regression.  result : of the fit whose PCs these are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, oscillation_patterns
+    >>> X = np.random.default_rng(0).normal(size=(50, 6))
+    >>> pca = PCA(3).fit(X)
+    >>> pops = oscillation_patterns(pca, scores=pca.project(X))
+    >>> pops.transform(pca.project(X[:5])).shape == pops.scores[:5].shape
+    True
     """
 
     eigenvalues: Array
@@ -135,9 +145,9 @@ def oscillation_patterns(
     >>> from streampca import PCA, oscillation_patterns
     >>> t, x = np.arange(120.0)[:, None], np.arange(8.0)
     >>> wave = np.cos(2 * np.pi * t / 24 - 0.7 * x)
-    >>> noise = np.random.default_rng(0).normal(size=wave.shape)
-    >>> pops = oscillation_patterns(PCA(2).fit(wave + 0.01 * noise))
-    >>> pops.periods.round(1)
+    >>> wave += 0.01 * np.random.default_rng(0).normal(size=wave.shape)
+    >>> pca = PCA(2).fit(wave)
+    >>> oscillation_patterns(pca, scores=pca.project(wave)).periods.round(1)
     array([24.])
     """
     if coefficients not in ("least_squares", "adjoint"):

@@ -18,7 +18,7 @@ from streampca.models.results.value_attributes import of_pattern
 from streampca.report.presentation import Bars, FeatureMap, Presentation
 from streampca.solvers import signs_of_components
 
-EXAMPLE = "persistent_patterns(PCA(k).fit(X), max_lag=24)"
+EXAMPLE = "pca = PCA(5).fit(X); persistent_patterns(pca, max_lag=24, scores=pca.project(X))"
 
 
 @dataclass(frozen=True)
@@ -33,6 +33,16 @@ class PersistentPatterns:
     filters : (k, p) such that scores = (X - mean) filters', of rows from which nothing is removed.
     scores : (n, k).  pc_filters : (k, k), scores = PCs times these.
     result : of the fit whose PCs these are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, persistent_patterns
+    >>> X = np.random.default_rng(0).normal(size=(50, 6))
+    >>> pca = PCA(3).fit(X)
+    >>> opps = persistent_patterns(pca, max_lag=5, scores=pca.project(X))
+    >>> np.allclose(np.cov(opps.scores.T), np.eye(3))
+    True
     """
 
     decorrelation_times: Array
@@ -112,7 +122,9 @@ def persistent_patterns(
     >>> from streampca import PCA, persistent_patterns
     >>> rng = np.random.default_rng(0)
     >>> slow = np.sin(np.arange(400.0) / 30)[:, None] * np.ones(6)
-    >>> opps = persistent_patterns(PCA(4).fit(slow + rng.normal(size=(400, 6))), max_lag=20)
+    >>> X = slow + rng.normal(size=(400, 6))
+    >>> pca = PCA(4).fit(X)
+    >>> opps = persistent_patterns(pca, max_lag=20, scores=pca.project(X))
     >>> bool(opps.decorrelation_times[0] > 5 * opps.decorrelation_times[1])
     True
     """

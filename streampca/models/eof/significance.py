@@ -35,6 +35,14 @@ class CorrelationMaps:
     adjusted_p_values : (k, p) the least false discovery rate at which a feature is significant in
         its map: take those below 0.05 or 0.1 as the significant ones.
     labels : of X.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import correlation_maps
+    >>> X = np.random.default_rng(0).standard_normal((50, 3))
+    >>> correlation_maps(X, X[:, :1]).correlations[0, 0].round(3)
+    np.float64(1.0)
     """
 
     correlations: Array
