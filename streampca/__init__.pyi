@@ -5,6 +5,8 @@ from streampca import errors as errors
 from streampca import plots as plots
 from streampca import preprocess as preprocess
 from streampca.accumulators import Accumulator as Accumulator
+from streampca.certification.certify import certify as certify
+from streampca.certification.report import Certification as Certification
 from streampca.embedding.embed import Embedding as Embedding
 from streampca.embedding.embed import embed as embed
 from streampca.errors import StreamPCAError as StreamPCAError
@@ -41,9 +43,16 @@ from streampca.models.eof.significance import CorrelationMaps as CorrelationMaps
 from streampca.models.eof.significance import correlation_maps as correlation_maps
 from streampca.models.eof.variable_weights import variable_weights as variable_weights
 from streampca.models.explore.anndata_results import write_anndata as write_anndata
+from streampca.models.explore.bootstrap import bootstrap as bootstrap
+from streampca.models.explore.bootstrap import sampling_errors as sampling_errors
 from streampca.models.explore.intrinsic_dimension import intrinsic_dimension as intrinsic_dimension
+from streampca.models.explore.jackknife import jackknife as jackknife
+from streampca.models.explore.monitor import Monitor as Monitor
+from streampca.models.explore.monitor import monitor as monitor
+from streampca.models.explore.monitor import outliers as outliers
 from streampca.models.explore.r2_baselines import r2_baselines as r2_baselines
 from streampca.models.explore.random_projection import RandomProjection as RandomProjection
+from streampca.models.explore.sample_certainty import SampleCertainty as SampleCertainty
 from streampca.models.kernel.feature_maps import map_features as map_features
 from streampca.models.kernel.feature_maps import random_fourier as random_fourier
 from streampca.models.kernel.kernel_pca import KernelPCA as KernelPCA

@@ -110,6 +110,9 @@ FILL = (
 )
 
 
+RESCALE = "rescale the columns, X / abs(X).max()"
+
+
 class SourceError(StreamPCAError, OSError):
     """A source is absent, unreadable or incomplete."""
 
@@ -251,7 +254,7 @@ class OtherVersionWarning(UserWarning):
 
 
 class MemoryPlanWarning(UserWarning):
-    """A fit with a ``memory_limit`` took more memory than planned."""
+    """A fit took more memory than planned within its limit, or a new worker has too little."""
 
 
 class PreprocessingWarning(UserWarning):

@@ -3,7 +3,8 @@
 A page says where a table goes: ``<!-- made: dense_tall -->`` and ``<!-- end -->``. Tables of times
 come from the JSON that a benchmark wrote beside itself (``--record``), those of faults from
 ``tests/faults/faults.json``. Nothing is timed here. What is checked: that a page holds the table
-which its data make; that the rows of a benchmark are candidates of its script; that every test
+which its data make; that the rows of a benchmark are candidates of its script, and those of known
+answers fits and cases of ``tests/conformance``; that every test
 named in the table of faults exists, and repeats as often as the table says.
 """
 
@@ -21,9 +22,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from tests.conformance.fits import OURS, PEERS
+from tests.conformance.judge import WORDS
+from tests.conformance.matrices import CASES
+
 ROOT = Path(__file__).parents[1]
 BENCHMARKS, FAULTS = ROOT / "tests" / "benchmarks", ROOT / "tests" / "faults"
-PAGES = [ROOT / "README.md", BENCHMARKS / "README.md", FAULTS / "README.md"]
+CONFORMANCE = ROOT / "tests" / "conformance"
+PAGES = [ROOT / "README.md", *(room / "README.md" for room in (BENCHMARKS, FAULTS, CONFORMANCE))]
 MARKED = re.compile(r"(<!-- made: ([\w ]+) -->\n).*?(<!-- end -->)", re.S)
 
 # the rows that a script can make: a dictionary of it, or a pattern
@@ -127,6 +133,16 @@ SUMMARY = [
         "xeofs `EOF`",
     ),
 ]
+
+
+# each implementation as it is by default
+DEFAULTS = {
+    "streampca": "streampca PCA auto",
+    "scikit-learn": "scikit-learn PCA auto",
+    "dask-ml": "dask-ml PCA auto",
+    "xeofs": "xeofs EOF auto",
+    "scanpy": "scanpy pca arpack",
+}
 
 
 # -- times -------------------------------------------------------------------------
@@ -258,6 +274,40 @@ def wrong_rows() -> Iterator[str]:
             yield f"tests/benchmarks/{name}.json: {recorded(name)['command']} is another script"
 
 
+# -- known answers -----------------------------------------------------------------
+
+
+def answered() -> dict[str, Any]:
+    """What ``python -m tests.conformance --record`` kept."""
+    told: dict[str, Any] = json.loads((CONFORMANCE / "table.json").read_text())
+    return told
+
+
+def verdicts(_: str) -> str:
+    """How many matrices each fit answers, and how."""
+    body = [[shown(row["name"]), *(str(row[word]) for word in WORDS)] for row in answered()["rows"]]
+    return f"{grid(['', *WORDS], body)}\n\n{source(answered())}"
+
+
+def cases(_: str) -> str:
+    """What each implementation, as it is by default, makes of each matrix."""
+    rows = {row["name"]: row for row in answered()["rows"]}
+    body = [
+        [name, case.why, *(rows[fit]["other"].get(name, "pass") for fit in DEFAULTS.values())]
+        for name, case in CASES.items()
+    ]
+    return grid(["matrix", "what is hard", *DEFAULTS], body)
+
+
+def wrong_answers() -> Iterator[str]:
+    """Fits and matrices that are none."""
+    for row in answered()["rows"]:
+        if row["name"] not in OURS | PEERS or not CASES.keys() >= row["other"].keys():
+            yield f"tests/conformance/table.json: no such fit or matrix: {row['name']!r}"
+        if sum(row[word] for word in WORDS) != len(CASES):
+            yield f"tests/conformance/table.json: {row['name']!r} is not of all matrices"
+
+
 # -- faults ------------------------------------------------------------------------
 
 
@@ -371,6 +421,8 @@ MAKERS: dict[str, Callable[[str], str]] = {
     "real_data": real_data,
     "everyday": everyday,
     "summary": summary,
+    "verdicts": verdicts,
+    "cases": cases,
     "faults": faults,
 }
 
@@ -387,6 +439,7 @@ def complaints() -> list[str]:
     return [
         *wrong_rows(),
         *wrong_trials(),
+        *wrong_answers(),
         *(
             f"no page has the table {name}"
             for name in MAKERS

@@ -1,15 +1,20 @@
 """Other kernels of OpenBLAS that this processor can run: ``python tests/openblas_kernels.py``.
 
 They add in different orders: numeric tests are run under each of them (OPENBLAS_CORETYPE), and with
-all others under the one that OpenBLAS chooses by itself. The one for Zen is that for Haswell in
-the builds that come with NumPy and SciPy.
+all others under the one that OpenBLAS chooses by itself.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
-NEEDS = {"Haswell": {"avx2", "fma"}, "SkylakeX": {"avx512f", "avx512dq", "avx512bw", "avx512vl"}}
+NEEDS = {
+    "Nehalem": {"sse4_2"},
+    "Haswell": {"avx2", "fma"},
+    "SkylakeX": {"avx512f", "avx512dq", "avx512bw", "avx512vl"},
+}
+# in the builds that come with NumPy and SciPy
+SAME = {"Zen": "Haswell"}
 
 
 def kernels() -> list[str]:
@@ -27,7 +32,8 @@ def chosen() -> set[str]:
     import scipy.linalg  # noqa: F401  (brings a BLAS of its own)
     import threadpoolctl
 
-    return {str(one.get("architecture")) for one in threadpoolctl.threadpool_info()}
+    found = {str(one.get("architecture")) for one in threadpoolctl.threadpool_info()}
+    return {SAME.get(name, name) for name in found}
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import streampca
@@ -63,6 +64,23 @@ def test_every_command_fails_in_json(
         assert line["kind"] in KINDS
         assert len(line["run"]) == 36
         assert said.err.startswith("streampca: "), name
+
+
+def test_answers_are_json_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    np.save(x := tmp_path / "x.npy", np.eye(30, 8))
+    (job := tmp_path / "job.yaml").write_text("n-components: 3\n")
+    place, model = str(tmp_path / "run.json"), str(tmp_path / "model")
+
+    def told(*words: object) -> Any:
+        assert main([*map(str, words), "--json", "--progress-file", place]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert "--log-file" in told("completion", "bash")["fit"]
+    assert told("config", "check", job) == [{"file": str(job), "is": "options of streampca fit"}]
+    assert told("config", "schema")["properties"]["logging"]
+    run = told("fit", x, "-k", "2", "-o", model)["run"]
+    assert json.loads(Path(place).read_text())["run"]["id"] == run
+    assert told("report", model, "-o", tmp_path / "x.html")["bytes"] > 1000
 
 
 def test_words_that_name_no_command(capsys: pytest.CaptureFixture[str]) -> None:

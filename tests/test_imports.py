@@ -80,6 +80,18 @@ ALLOWED: dict[str, set[str]] = {
         "models",
         "genetics",
     },  # genetics: its filters of variants
+    "certification": {
+        "errors",
+        "html",
+        "kernels",
+        "sources",
+        "passes",
+        "matrix",
+        "accumulators",
+        "store",
+        "models",
+        "genetics",
+    },  # of components that anyone computed; genetics: its tables and filters
     "model_store": {
         "errors",
         "run_context",

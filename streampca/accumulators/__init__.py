@@ -11,7 +11,7 @@ from streampca.accumulators.moments import CrossMoments, Moments, RowMissing
 from streampca.accumulators.neighbours import NearestDistances
 from streampca.accumulators.observed import HeldOutError, ObservedPower, RowSpread
 from streampca.accumulators.products import CrossProduct, Gram, MeanImputedScatter
-from streampca.accumulators.projection import FeatureProjection, Reconstruction
+from streampca.accumulators.projection import FeatureDistances, FeatureProjection, Reconstruction
 from streampca.accumulators.scatter import FoldScatter, Scatter
 from streampca.accumulators.two_way_step import TwoWayStep
 
@@ -21,6 +21,7 @@ __all__ = [
     "AlternatingStep",
     "CrossMoments",
     "CrossProduct",
+    "FeatureDistances",
     "FeaturePosterior",
     "FeatureProjection",
     "FilledStep",

@@ -169,6 +169,11 @@ def joint_missing(mine: Array | None, theirs: Array | None, count: int) -> Array
     return joint
 
 
+def squares_vanish(product: Array, deviations: Array) -> bool:
+    """Whether deviations are not 0, but their squares are.  product : (p, p) sums of all so far."""
+    return not np.diagonal(product).any() and bool(deviations.any())
+
+
 def refuse_partly_missing(missing: Array, count: int, block: Any = None) -> None:
     """Raise where a column has both missing and observed cells among the ``count`` rows so far.
 

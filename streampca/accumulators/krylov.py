@@ -14,7 +14,7 @@ from streampca.accumulators.base import (
     refuse_incomplete,
     refuse_partly_missing,
 )
-from streampca.errors import InvalidInputError, NonFiniteError
+from streampca.errors import RESCALE, InvalidInputError, NonFiniteError
 from streampca.kernels import (
     PROBES,
     Array,
@@ -212,8 +212,8 @@ class LeadingDirections(Accumulator):
         """
         if not np.isfinite(gram).all():
             raise NonFiniteError(
-                f"sums of squares overflowed {self.factor.dtype}; convert with "
-                "X.astype('float64') or rescale the columns"
+                f"sums of squares overflowed {self.factor.dtype}; {RESCALE}, or, of float32, "
+                "convert with X.astype('float64')"
             )
         values, vectors = np.linalg.eigh(gram)
         kept = np.flatnonzero(values > 1e-12 * max(values[-1], 0.0))[::-1][: self.width]

@@ -9,7 +9,7 @@ import numpy as np
 
 from streampca.accumulators.base import Accumulator, joint_missing, refuse_partly_missing
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array, ColumnStats, add_exactly
+from streampca.kernels import VARIES, Array, ColumnStats, add_exactly
 
 # Count, mean, second moment, minimum, maximum and missing cells of every column.
 
@@ -92,6 +92,7 @@ class Moments(Accumulator):
         return restored
 
 
+@np.errstate(over="ignore", invalid="ignore")  # the solver checks for overflow
 def combine(a: ColumnStats, b: ColumnStats) -> ColumnStats:
     """Statistics of two disjoint sets of rows (Chan, Golub, LeVeque 1983)."""
     weight = a.weight + b.weight
@@ -101,6 +102,7 @@ def combine(a: ColumnStats, b: ColumnStats) -> ColumnStats:
     mean, low = add_exactly(a.mean, a.mean_low + np.where(first, delta * b.weight / safe, 0.0))
     mean, low = np.where(first, mean, b.mean), np.where(first, low, b.mean_low)
     m2 = a.m2 + b.m2 + delta**2 * a.weight * b.weight / safe
+    m2[(m2 == 0.0) & (delta != 0.0) & (a.weight > 0) & (b.weight > 0)] = VARIES
     return ColumnStats(
         a.count + b.count,
         a.missing + b.missing,

@@ -12,6 +12,7 @@ from streampca.accumulators.base import (
     Accumulator,
     divisor_of,
     refuse_incomplete,
+    squares_vanish,
 )
 from streampca.kernels import (
     PROBES,
@@ -202,7 +203,19 @@ class MeanImputedScatter(Accumulator):
     :class:`Scatter`, and up to four times its arithmetic where most rows have holes.
     """
 
-    fields = ("count", "weight", "shift", "fixed", "total", "holes", "missing", "zz", "zm", "mm")
+    fields = (
+        "count",
+        "weight",
+        "shift",
+        "fixed",
+        "total",
+        "holes",
+        "missing",
+        "zz",
+        "zm",
+        "mm",
+        "varies",
+    )
 
     def __init__(self) -> None:
         self.count = 0
@@ -215,6 +228,7 @@ class MeanImputedScatter(Accumulator):
         self.zz: Any = None  # (p, p) lower: sum w z z'
         self.zm: Any = None  # (p, p) sum w z m'
         self.mm: Any = None  # (p, p) lower: sum w m m'
+        self.varies: Any = None  # 1 where rows vary so little that squares underflow, or None
 
     def _open(self, p: int) -> None:
         if self.shift is None:
@@ -236,6 +250,8 @@ class MeanImputedScatter(Accumulator):
             self.fixed[fresh] = 1.0
         for tile in block.tiles(np.dtype(np.float64), center=self.shift):
             rank_k_update(self.zz, tile.values, rows=True)
+            if squares_vanish(self.zz, tile.values):
+                self.varies = 1
             self.total += tile.sums
             if tile.mask is not None:
                 rows = np.flatnonzero(tile.mask.any(axis=1))
@@ -257,8 +273,10 @@ class MeanImputedScatter(Accumulator):
         fresh = (self.fixed == 0) & (other.fixed == 1)
         self.shift[fresh] = other.shift[fresh]
         self.fixed[fresh] = 1.0
-        zz, zm, total = other._about(np.where(other.fixed == 1, self.shift - other.shift, 0.0))
+        step = np.where(other.fixed == 1, self.shift - other.shift, 0.0)
+        zz, zm, total = other._about(step)
         self.zz += zz
+        self.varies = self.varies or other.varies or (int(squares_vanish(self.zz, step)) or None)
         self.zm += zm
         self.mm += other.mm
         self.total = self.total + total

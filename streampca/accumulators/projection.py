@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
 from streampca.accumulators.base import Accumulator, refuse_holes, refuse_sparse_holes
-from streampca.kernels import Array
+from streampca.kernels import Array, row_pieces, row_product
+from streampca.kernels.least_squares import pair_columns
 
 # The squared error of the first k components, for every k at once.
 
@@ -121,7 +123,8 @@ class FeatureProjection(Accumulator):
 
     axis = 1
     settings = ("components", "center", "scale", "missing", "absent", "width", "counts")
-    fields = ("scores", "norms")
+    fields: ClassVar[tuple[str, ...]] = ("scores", "norms")
+    work_dtype: ClassVar[Any] = None  # of products; None: that of the block
 
     def __init__(
         self,
@@ -149,13 +152,13 @@ class FeatureProjection(Accumulator):
         if self.scores is None:
             self.scores, self.norms = np.zeros((block.shape[0], len(v))), np.zeros(block.shape[0])
         scale = None if self.scale is None else block[self.scale][part]
-        if block.sparse and block.weights is None:
+        if block.sparse and block.weights is None and not self._needs_cells(block):
             if self.missing == "raise":
                 refuse_sparse_holes(block, self.absent)
             self.scores += block.entries.product(v[:, part].T, center, scale)
             self.norms += block.entries.row_norms(center, scale)
             return
-        for tile in block.tiles(block.work_dtype, center=center, scale=scale):
+        for tile in block.tiles(self.work_dtype or block.work_dtype, center=center, scale=scale):
             if self.missing == "raise":
                 refuse_holes(block, tile, self.absent)
             z = tile.values
@@ -163,6 +166,14 @@ class FeatureProjection(Accumulator):
             for j in range(0, z.shape[1], TERMS):
                 piece = z[:, j : j + TERMS]
                 self.norms += np.einsum("ij,ij->i", piece, piece)
+            self._take_holes(tile, v)
+
+    def _needs_cells(self, block: Any) -> bool:
+        """Whether a sparse block has to be looked at cell by cell."""
+        return False
+
+    def _take_holes(self, tile: Any, v: Array) -> None:
+        """Sum up what else is wanted of the missing cells of a tile."""
 
     merge = Accumulator.merge_sums
 
@@ -193,3 +204,75 @@ class FeatureProjection(Accumulator):
         """(k + 1,) summed squared error of the reconstruction from 0, 1, ..., k components."""
         captured = np.sum(self.projected() ** 2, axis=0)
         return errors_of(captured, float(np.sum(self.residuals(eps))))
+
+
+class FeatureDistances(FeatureProjection):
+    """:class:`FeatureProjection` in float64, and what each row lacks.
+
+    pairs : (n, k (k + 1) / 2) sums over missing cells of V_j V_j', as lower triangles.
+    lost : (n,) how many cells are missing, in features that the fit observed.
+    Sparse blocks with holes are made dense, tile by tile.
+    """
+
+    fields = ("scores", "norms", "pairs", "lost")
+    work_dtype = np.dtype(np.float64)
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.pairs: Any = None
+        self.lost: Any = None
+
+    def _needs_cells(self, block: Any) -> bool:
+        return self.missing != "raise" and block.entries.holes is not None
+
+    def _take_holes(self, tile: Any, v: Array) -> None:
+        if (mask := missing_cells(tile, self.absent, tile.start)) is None:
+            return
+        k = len(v)
+        if self.pairs is None:
+            self.pairs = np.zeros((len(mask), k * (k + 1) // 2))
+            self.lost = np.zeros(len(mask))
+        pairs, lost = missing_pairs(mask, v[:, tile.start : tile.stop])
+        self.pairs += pairs
+        self.lost += lost
+
+    def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
+        own = super().projected_nbytes(shape, itemsize)
+        if self.missing == "raise":
+            return own
+        return own + shape[0] * (self.width * (self.width + 1) // 2 + 1) * 8
+
+    def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
+        own = super().scratch_nbytes(shape, block_length)
+        more = 0 if self.missing == "raise" else shape[0] * self.width * (self.width + 1) // 2 * 8
+        return own + more + 2 * PAIRS_NBYTES + 9 * shape[0] * TERMS
+
+
+PAIRS_NBYTES = 4 << 20  # of products of two components that are held at a time
+
+
+def missing_cells(tile: Any, absent: Sequence[int], first: int) -> Array | None:
+    """(rows, columns) True where a cell is missing, but for the features ``absent``; or None.
+
+    first : the number of the feature in the first column.
+    """
+    if (mask := tile.mask) is None:
+        return None
+    known = np.asarray(absent, dtype=np.int64) - first
+    known = known[(known >= 0) & (known < mask.shape[1])]
+    if len(known):
+        mask = mask.copy()
+        mask[:, known] = False
+    return mask if mask.any() else None
+
+
+def missing_pairs(mask: Array, v: Array) -> tuple[Array, Array]:
+    """((rows, k (k + 1) / 2) sums of V_j V_j' over missing cells, as lower triangles; (rows,) how
+    many these are).  mask : (rows, columns).  v : (k, columns)."""
+    k, columns = v.shape
+    pairs = np.zeros((len(mask), k * (k + 1) // 2))
+    for part in row_pieces(columns, 8 * pairs.shape[1], PAIRS_NBYTES):
+        for some in row_pieces(len(mask), 8 * (part.stop - part.start), PAIRS_NBYTES):
+            seen = mask[some, part].astype(np.float64)
+            pairs[some] += row_product(seen, pair_columns(v[:, part].T))
+    return pairs, np.count_nonzero(mask, axis=1).astype(np.float64)

@@ -17,6 +17,7 @@ from streampca.accumulators.base import (
     refuse_impossible_scatter,
     refuse_other_rows,
     refuse_partly_missing,
+    squares_vanish,
 )
 from streampca.errors import InvalidInputError
 from streampca.kernels import (
@@ -139,6 +140,8 @@ class Scatter(Accumulator):
         h = probe_vectors(p)
         for tile in block.tiles(dtype, center=self._shift):
             rank_k_update(self._product, tile.values, rows=True)
+            if squares_vanish(self._product, tile.values):
+                self.varies = 1
             self._probed += probed_product(tile.values, h, rows=True)
             self._total += tile.sums
             if tile.mask is not None:
@@ -198,6 +201,7 @@ class Scatter(Accumulator):
             self._fold(other._open())
         self.count, self.missing = count, missing
 
+    @np.errstate(over="ignore", invalid="ignore")  # the solver checks for overflow
     def _fold(self, part: _Part) -> None:
         """Add a part, about the mean of all rows."""
         if self.s is None:
@@ -219,6 +223,8 @@ class Scatter(Accumulator):
                 self._add_drift(part.total / part.weight, part.mean_error, part.weight)
             link = self.weight * part.weight / joint
             self._add_rank_one(delta, link)
+            if link and squares_vanish(self.s, delta):
+                self.varies = 1
             self._add_drift(delta, self.mean_error + part.mean_error, link)
         self.slack += FOLDING * float(np.diagonal(self.s).max(initial=0.0))
         self.mean_error = (self.weight * self.mean_error + part.weight * part.mean_error) / joint
@@ -228,8 +234,6 @@ class Scatter(Accumulator):
 
     def _measure(self, span: _Part) -> None:
         """Add the rounding error of a span's sums to the bound for any entry."""
-        if np.any((span.total != 0.0) & (np.diagonal(span.product) == 0.0)):
-            self.varies = 1
         with np.errstate(invalid="ignore"):
             error = lower_product(span.product, probe_vectors(len(span.product))) - span.probed
         self.slack += float(norm_estimate(error).max(initial=0.0))

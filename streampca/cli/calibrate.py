@@ -42,7 +42,7 @@ def _calibrate(arguments: argparse.Namespace) -> int:
     found = calibrate(threads)
     text = json_of(found.to_dict(), indent=1)
     if threads > 1:
-        announce(_gain(calibrate(1), found, threads))
+        announce(_gain(calibrate(1), found, threads), head="")
     if arguments.output is None:
         print(text)
         return 0

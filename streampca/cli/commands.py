@@ -32,9 +32,11 @@ COMMANDS = {  # command -> (its module, what it does)
     "plan": ("fit", "what a fit would do; reads no data"),
     "fit": ("fit", "fit a PCA or another model, report it, save it"),
     "transform": ("fit", "scores of new rows on a saved model"),
+    "monitor": ("monitor", "rows that a saved PCA does not expect: T^2, prediction errors, limits"),
     "info": ("info", "describe a saved model or a source"),
     "prune": ("genotypes", "variants in approximate linkage equilibrium"),
     "relate": ("relate", "kinship (KING) or relationship (GRM) of all pairs of samples"),
+    "certify": ("certify", "whether components that anyone computed are those of a source"),
     "project": ("genotypes", "new samples onto a saved genotype model"),
     "convert": ("genotypes", "copy genotypes to the Zarr layout read fastest"),
     "impute": (
@@ -50,6 +52,7 @@ COMMANDS = {  # command -> (its module, what it does)
         "pictures",
         "R^2 of PCA, of random projections and of chosen features: a picture",
     ),
+    "bootstrap": ("bootstrap", "how sure the sample makes the components of a saved model"),
     "demo": ("demo", "make data with known structure and analyse them"),
     "models": ("models", "list, check, promote and remove stored versions"),
     "refresh": ("config", "update a model store from its source, by a job file"),
@@ -68,11 +71,19 @@ EXAMPLES = {  # command -> lines of its --help
         "fit matrix.zarr --model ppca -k 5 -o ppca",
     ],
     "transform": ["transform model new.zarr -o new-scores.zarr"],
+    "monitor": [
+        "monitor model new.zarr -o distances.csv",
+        "monitor model matrix.zarr --rows fit --reference matrix.zarr --json",
+    ],
     "info": ["info model", "info matrix.zarr"],
     "prune": ["prune x.bed --ld-r2 0.2 -o x.prune.in"],
     "relate": [
         "relate x.bed -o x --king-cutoff 0.0884 --make-king-table",
         "relate x.bed -o x --make-grm-bin",
+    ],
+    "certify": [
+        "certify x.bed --eigenvec plink.eigenvec",
+        "certify matrix.zarr --components scores.npy --scale std --passes 3",
     ],
     "project": ["project model new.bed -o new.tsv --shrinkage oadp"],
     "convert": ["convert x.bed -o x.zarr"],
@@ -108,8 +119,18 @@ EXAMPLES = {  # command -> lines of its --help
         "--labels cells.h5ad:batch --plot umap.png",
         "embed x.bed --filter maf:0.01 ld:0.2 --scale hwe -k 20 -o embedding.zarr",
     ],
+    "bootstrap": [
+        "bootstrap model matrix.zarr -k 10",
+        "bootstrap model climate.nc --blocks 24 --plot scree.png",
+        "bootstrap model --method jackknife --features chromosome",
+    ],
     "demo": ["demo"],
-    "models": ["models list models/nightly", "models rollback models/nightly"],
+    "models": [
+        "models list models/nightly",
+        "models rollback models/nightly",
+        "models alias models/nightly champion 3",
+        "models gc models/nightly --dry-run",
+    ],
     "refresh": ["refresh configs/nightly.yaml --dry-run"],
     "status": ["status configs/nightly.yaml", "status --all configs/ --json"],
     "config": ["config check configs/nightly.yaml"],
@@ -277,4 +298,4 @@ def _run(arguments: argparse.Namespace) -> int:
 def _show_warning(parser: Parser, message: Any, category: Any, *_: Any) -> None:
     kind = category.__name__
     text = as_options(str(message), parser)
-    announce(text, logging.WARNING, head=f"{kind}: ", look=YELLOW, kind=kind)
+    announce(text, logging.WARNING, head=f"streampca: {kind}: ", look=YELLOW, kind=kind)

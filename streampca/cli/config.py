@@ -29,6 +29,7 @@ from streampca.operations.refresh import refresh
 from streampca.operations.sections import schema
 from streampca.operations.yaml_files import Origin, read_yaml
 from streampca.passes import cluster_class, started
+from streampca.passes.memory import size
 from streampca.run_context import in_run
 
 # Options from a YAML file, by their names on the command line, and its ``cluster:`` section.
@@ -40,18 +41,46 @@ Run = Callable[[argparse.Namespace], int]
 
 def cluster_options(parser: Any) -> None:
     """Let a command accept the section. On the command line, --scheduler takes precedence."""
-    parser.set_defaults(cluster=None)
+    parser.add_argument(
+        "--cluster",
+        metavar="YAML",
+        help="start workers for this command, on this machine, in the queue of a site or on "
+        "Kubernetes: a file with a section cluster (configs/slurm.yaml), or with its entries alone",
+    )
 
 
 def on_cluster(run: Run) -> Run:
-    """The command, with the cluster of its options file, if any, as the scheduler."""
+    """The command, with the cluster of its options, if any, as the scheduler.
+
+    A plan asks the workers of a running scheduler (``address``), and starts no cluster.
+    """
 
     def inside(arguments: argparse.Namespace) -> int:
-        cluster = arguments.cluster if arguments.scheduler is None else None
-        with started(cluster, arguments.scheduler) as arguments.scheduler:
+        cluster = arguments.cluster = _cluster_of(arguments)
+        plans = getattr(arguments, "plan", False)
+        there = None if plans and "address" not in cluster else cluster
+        with started(there, arguments.scheduler) as arguments.scheduler:
             return run(arguments)
 
     return inside
+
+
+def _cluster_of(arguments: argparse.Namespace) -> Mapping[str, Any]:
+    """The checked section of --cluster or of --config; {} without any."""
+    cluster = arguments.cluster or {}
+    if not isinstance(cluster, str):
+        return {} if arguments.scheduler is not None else cluster
+    if arguments.scheduler is not None:
+        raise InvalidInputError("--cluster and --scheduler both name a cluster; leave one out")
+    return _cluster_in(*load_config(cluster))
+
+
+def _cluster_in(entries: Mapping[str, Any], origin: Origin) -> dict[str, Any]:
+    """The checked section of a file that has it, or nothing but its entries."""
+    if "cluster" in entries:
+        return check_cluster(entries["cluster"], origin)
+    lines = {f"cluster.{name}": line for name, line in origin.lines.items()}
+    return check_cluster(entries, Origin(origin.path, lines))
 
 
 # Options from a YAML file: the names of the command line, which takes precedence.
@@ -226,6 +255,10 @@ def as_text(outcome: Outcome) -> str:
             f"behind: {outcome.behind} samples from {outcome.samples} on are not taken, since "
             f"{outcome.behind_since}: {outcome.note}"
         )
+    if outcome.removed_versions:
+        numbers = ", ".join(map(str, outcome.removed_versions))
+        done = "would remove" if outcome.status == "planned" else "removed"
+        lines.append(f"keep: {done} {size(outcome.removed_bytes)} of versions {numbers}")
     return "\n".join(f"streampca: {printable_name(hide_secrets(line))}" for line in lines)
 
 
@@ -238,6 +271,9 @@ def run_check(arguments: argparse.Namespace) -> int:
             job = check_job(entries, origin)
             _check_class(job.cluster, origin)
             what = f"a refresh of {shown(job.store)} by {job.model['kind']}"
+        elif entries.keys() & {"class", "address"}:
+            _check_class(_cluster_in(entries, origin), origin)
+            what = "workers for --cluster"
         else:
             command = _command_for(arguments.parsers, path)
             if isinstance(entries.get("cluster"), dict):

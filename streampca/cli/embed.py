@@ -17,6 +17,7 @@ from streampca.cli.options import (
     files_read,
     open_source,
     prepared_counts,
+    print_answer,
     print_fit,
     printing_options,
     running_options,
@@ -122,9 +123,10 @@ def run_embed(arguments: argparse.Namespace) -> int:
     if arguments.plan or (arguments.verbose and not arguments.json):
         from streampca.embedding import plan_embedding
 
-        print(plan_embedding(matrix, **options), end="\n" if arguments.plan else "\n\n")
+        plan = plan_embedding(matrix, **options)
+        print_answer(arguments, {**vars(plan), "fit": plan.fit.to_dict()}, f"{plan}\n")
     if arguments.plan:
-        if arguments.highly_variable is not None:
+        if arguments.highly_variable is not None and not arguments.json:
             print("of all features: --highly-variable reads the matrix before it chooses")
         return 0
     found = streampca.embed(matrix, n_queries=arguments.queries, **options)

@@ -78,10 +78,12 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     kind = named_kind(argv)
     for name, function, of_kind in (
         ("plan", run_plan, run_plan_of_kind),
-        ("fit", on_cluster(run_fit), on_cluster(run_fit_of_kind)),
+        ("fit", run_fit, run_fit_of_kind),
     ):
         one = parsers[name]
-        one.set_defaults(run=function, parser=one, apply_config=apply_config)
+        one.set_defaults(
+            run=on_cluster(function), plan=name == "plan", parser=one, apply_config=apply_config
+        )
         one.add_argument(
             "source",
             nargs="*",
@@ -112,10 +114,11 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
             if kind == "GenotypePCA":
                 one.epilog = f"{PLINK}\n\n{one.epilog}"
             kind_options(one, kind)
-            one.set_defaults(kind=kind, run=of_kind)
+            one.set_defaults(kind=kind, run=on_cluster(of_kind))
 
     one = parsers["transform"]
-    one.set_defaults(run=run_transform)
+    one.set_defaults(run=on_cluster(run_transform))
+    cluster_options(one)
     one.add_argument("model")
     one.add_argument("source", nargs="+")
     one.add_argument("-o", "--output", required=True, metavar=SCORES, help=OF_SCORES)
@@ -203,12 +206,12 @@ def run_plan(arguments: argparse.Namespace) -> int:
         chosen = choose(arguments, matrix)
         if arguments.ld_r2 is not None:
             pruning_rules(arguments, chosen.matrix)
-        plan = genotype_model(arguments, chosen, matrix).plan(chosen.matrix)
+        plan, matrix = genotype_model(arguments, chosen, matrix).plan(chosen.matrix), chosen.matrix
     else:
         matrix = planned_counts(arguments, matrix)
         weight = sample_weight_wanted(arguments, matrix)
         plan = pca_model(arguments, matrix).plan(matrix, sample_weight=weight)
-    print_planned(arguments, plan)
+    print_planned(arguments, plan, matrix)
     if arguments.ld_r2 is not None and not arguments.json:
         by_variant = arguments.maf > 0.0 or arguments.max_missing < 1.0
         auto = arguments.unrelated == "auto"  # then samples are judged above, before the kinship

@@ -374,7 +374,7 @@ def run_convert(arguments: argparse.Namespace) -> int:
                     f"--{name.replace('_', '-')}: vcf2zarr keeps all variants and fields; say it "
                     f"where {arguments.output} is opened"
                 )
-        announce(f"{', '.join(map(shown, files))}: {vcf_cost(files, arguments.output)}")
+        announce(f"{', '.join(files)}: {vcf_cost(files, arguments.output)}", head="")
     else:
         source = open_source(arguments)
     done = convert(

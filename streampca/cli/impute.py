@@ -194,7 +194,7 @@ def run_impute(arguments: argparse.Namespace) -> int:
     matrix = open_source(arguments) if ratings is None else ratings
     model = model_of(arguments)
     if arguments.plan:
-        print_planned(arguments, model.plan(matrix))
+        print_planned(arguments, model.plan(matrix), matrix)
         return 0
     print_plan(arguments, lambda: model.plan(matrix))
     model.fit(matrix)

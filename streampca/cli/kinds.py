@@ -145,8 +145,8 @@ def _check_rotation(arguments: argparse.Namespace) -> None:
 
 def run_plan_of_kind(arguments: argparse.Namespace) -> int:
     """``streampca plan --model NAME``: print what a fit would do."""
-    _, plan = model_of_kind(arguments, *sources_of_kind(arguments, planned_counts))
-    print_planned(arguments, plan)
+    matrices = sources_of_kind(arguments, planned_counts)
+    print_planned(arguments, model_of_kind(arguments, *matrices)[1], *matrices)
     return 0
 
 

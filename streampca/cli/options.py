@@ -6,6 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -20,7 +21,10 @@ from streampca.errors import InvalidInputError
 from streampca.matrix import ChunkedMatrix, RowTotals, select
 from streampca.matrix.labels import json_of
 from streampca.operations.sections import SECTIONS
-from streampca.passes import limited_threads
+from streampca.passes import client_for, limited_threads, size
+from streampca.passes.cluster.calls import address_of
+from streampca.passes.cluster.worker_memory import need, shares
+from streampca.passes.cluster.workers import workers_can_read
 from streampca.passes.execution import TerminalProgress
 from streampca.run_context import in_run
 from streampca.sources.genotypes.formats import FORMATS
@@ -85,7 +89,15 @@ def running_options(parser: argparse.ArgumentParser) -> None:
         "results do not depend on it",
     )
     parser.set_defaults(limited=limited_threads)
-    parser.add_argument("--scheduler", metavar="ADDRESS", help="a Dask scheduler, tcp://host:port")
+    parser.add_argument(
+        "--client",
+        "--scheduler",
+        dest="scheduler",
+        metavar="ADDRESS",
+        help="a Dask scheduler, tcp://host:port. Where its workers are silent or paused, or it is "
+        "lost, a pass waits 180 s (3 times streampca.pause-timeout of Dask's configuration); for a "
+        "first worker 1800 s (streampca.worker-timeout); then the command ends with code 69",
+    )
 
 
 def output_options(one: argparse.ArgumentParser) -> None:
@@ -252,9 +264,27 @@ def planned_counts(arguments: argparse.Namespace, matrix: ChunkedMatrix) -> Chun
     return matrix
 
 
-def print_planned(arguments: argparse.Namespace, plan: Any) -> None:
-    """Print a plan, and which passes over counts come before its own."""
-    print(plan.to_json() if arguments.json else plan)
+def print_planned(arguments: argparse.Namespace, plan: Any, *matrices: ChunkedMatrix) -> None:
+    """Print a plan, what each worker takes of it, and the passes over counts before its own.
+
+    Raises ClusterError and MemoryLimitError where the fit would, as far as workers are there.
+    """
+    client = client_for(arguments.scheduler, matrices[0])
+    there = None
+    if client is not None and all(map(workers_can_read, matrices)):
+        there = shares(client, plan)
+    if arguments.json:
+        workers = {} if there is None else {"workers": [asdict(one) for one in there]}
+        print(json_of(plan.to_dict() | workers, sort_keys=True, indent=1))
+        return
+    print(plan)
+    least = f"a worker of 1 thread needs {size(need(plan, 1))}"
+    if there is not None:
+        print(f"cluster   {address_of(client)}, {len(there)} workers there now; {least}")
+        for one in there:
+            print(f"worker    {one}")
+    elif client is None and arguments.cluster:
+        print(f"cluster   {arguments.cluster['class']}, which starts with the fit; {least}")
     for name in ("normalize_total", "highly_variable"):
         if getattr(arguments, name, None) is not None and not arguments.json:
             print(f"counts    a pass before these, for --{name.replace('_', '-')}")

@@ -123,7 +123,7 @@ def _panel_options(one: Parser) -> None:
     )
 
 
-def _picture(name: str) -> Path:
+def picture_path(name: str) -> Path:
     """The path of a picture. Raises InvalidInputError, OutputError where none can be there."""
     output = Path(name)
     if output.suffix.lower() not in PICTURES:
@@ -136,7 +136,7 @@ def _picture(name: str) -> Path:
 
 def run_baselines(arguments: argparse.Namespace) -> int:
     """``streampca baselines``: four curves from one read of the data, and their picture."""
-    output = _picture(arguments.output)
+    output = picture_path(arguments.output)
     found = streampca.r2_baselines(
         open_source(arguments),
         arguments.components,
@@ -159,7 +159,7 @@ def run_baselines(arguments: argparse.Namespace) -> int:
 def run_plot(arguments: argparse.Namespace) -> int:
     """``streampca plot``: draw a picture of a saved model."""
     kind = arguments.kind or ("scores" if arguments.scores else "scree")
-    output = _picture(arguments.output or f"{kind}.png")
+    output = picture_path(arguments.output or f"{kind}.png")
     labels = None if arguments.labels is None else read_labels(arguments.labels)
     model = streampca.load(arguments.model)
     result = model.result_

@@ -93,7 +93,7 @@ ANSWERS = {
     ),
     "not here; PLINK computes it": (
         "genome; het; hardy; fst; geno-counts; sample-counts; homozyg; "
-        "r2; r2-phased; r2-unphased; ld; clump; freqx; variant-score; vscore; cluster; mds-plot; "
+        "r2; r2-phased; r2-unphased; ld; clump; freqx; variant-score; vscore; mds-plot; "
         "output-chr; zst-level"
     ),
     # running
@@ -108,6 +108,8 @@ VALUES = {
     "--missing mean says what a missing cell is taken for",
     ("--make-king-table", "counts"): "--make-king-table takes no value here, HETHET and IBS0 are "
     "shares; streampca.kinship('x.bed').pairs_of(i) has counts in Python",
+    ("--cluster", ""): "--cluster takes a YAML file of Dask workers here; PLINK's clusters are not "
+    "here",
     ("--freq", "counts"): "--freq takes no value here; .afreq has frequencies and OBS_CT",
 }
 _BY_NAME = {

@@ -21,6 +21,7 @@ from streampca.store.places import discard, unfinished_name, writing
 from streampca.store.sinks import open_written
 
 ZARR = (".zarr",)
+COLUMNS = "columns"  # attribute of an array whose columns are no components: their names
 SCORES = "ZARR|TSV|CSV|PARQUET|NPY"
 OF_SCORES = "the end of the name decides the format (none: Zarr)"
 END = re.compile(r"\.[A-Za-z]\w*$")  # "scores.12" and "scores" are names without one
@@ -85,7 +86,8 @@ def _names(samples: AxisLabels | None, n: int) -> list[tuple[str, list[str]]]:
 
 
 def _components(scores: Any) -> list[str]:
-    return [f"PC{i + 1}" for i in range(scores.shape[1])]
+    named = scores.attrs.get(COLUMNS)
+    return list(named) if named else [f"PC{i + 1}" for i in range(scores.shape[1])]
 
 
 def _text(path: str, scores: Any, samples: AxisLabels | None) -> None:

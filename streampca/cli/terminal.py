@@ -63,7 +63,7 @@ def announce(
     text: str,
     level: int = logging.INFO,
     *,
-    head: str = "",
+    head: str = "streampca: ",
     look: str = "",
     notes: Sequence[str] = (),
     fault: BaseException | None = None,
@@ -76,7 +76,7 @@ def announce(
     text, *notes = (printable_name(hide_secrets(one)) for one in (text, *notes))  # a line each
     LOGGER.log(level, text, exc_info=fault, extra={**fields, "notes": notes} if notes else fields)
     if not log_on_stderr():
-        print(announced(f"streampca: {head}", text, look, sys.stderr), file=sys.stderr)
+        print(announced(head, text, look, sys.stderr), file=sys.stderr)
         for note in notes:
             print(f"  {note}", file=sys.stderr)
 

@@ -76,6 +76,20 @@ def _refuse_ambiguous(
     )
 
 
+def sample_keys(labels: AxisLabels) -> dict[str, int]:
+    """The samples by their names, IID and FID:IID; ids that several samples have are left out."""
+    columns = [[str(name) for name in labels.names()]]
+    if "family" in labels.extra:
+        family, individual = (as_text(labels.extra[name]) for name in ("family", "individual"))
+        columns.append([str(name) for name in individual])
+        columns.append([f"{f}:{i}" for f, i in zip(family, individual, strict=True)])
+    keys: dict[str, int] = {}
+    for column in columns:
+        for i, name in enumerate(column):
+            keys[name] = i if keys.get(name, i) == i else -1
+    return {name: i for name, i in keys.items() if i >= 0}
+
+
 def warn_of_absent(wanted: Iterable[str], columns: Sequence[Array], option: str) -> None:
     """Warn of names in a list that the data do not have."""
     absent = dict.fromkeys(wanted)

@@ -65,6 +65,27 @@ def read_eigenvec(path: str | os.PathLike[str]) -> tuple[dict[str, list[str]], A
     return ids, values
 
 
+def read_evec(path: str | os.PathLike[str]) -> tuple[dict[str, list[str]], Array]:
+    """(ids by column: FID and IID, or IID; (n, k) float64 values) of smartpca's ``evecoutname``.
+
+    A line has a sample, as IID or FID:IID, its values and its population. Raises SourceError.
+    """
+    lines = [line.split() for line in read_text(path).splitlines() if line.strip()]
+    rows = [line for line in lines if not line[0].startswith("#")]
+    k = len(rows[0]) - 2 if rows else 0
+    try:
+        if k < 1 or any(len(row) != k + 2 for row in rows):
+            raise ValueError("expected an id, values and a population in each line")
+        values = np.array([[float(one) for one in row[1:-1]] for row in rows])
+    except ValueError as error:
+        raise SourceError(f"{path}: {error}; smartpca's evecoutname was expected") from None
+    names = [row[0] for row in rows]
+    if all(name.count(":") == 1 for name in names):
+        family, individual = zip(*(name.split(":") for name in names), strict=True)
+        return {"FID": [*family], "IID": [*individual]}, values
+    return {"IID": names}, values
+
+
 def write_eigenval(
     path: str | os.PathLike[str], values: np.ndarray[Any, Any], overwrite: bool = True
 ) -> None:

@@ -230,6 +230,24 @@ UPPER = np.tri(BLOCK_ROWS, k=-1, dtype=bool).T  # of such a block, above the dia
 ADDED_NBYTES = 1 << 22  # of a sum that one thread adds to
 
 
+ROWS_TOGETHER = 8  # rows of a product that kernels of BLAS compute together, or a divisor of it
+
+
+def row_product(rows: Array, matrix: Array) -> Array:
+    """(n, k) rows (n, p) @ matrix (p, k), every row with the same bits however many there are.
+
+    BLAS sums the last of an odd number of rows in another order.
+    """
+    whole = len(rows) - len(rows) % ROWS_TOGETHER
+    out = np.empty((len(rows), matrix.shape[1]), np.result_type(rows, matrix))
+    np.matmul(rows[:whole], matrix, out=out[:whole])
+    if whole < len(rows):
+        last = np.zeros((ROWS_TOGETHER, rows.shape[1]), rows.dtype)
+        last[: len(rows) - whole] = rows[whole:]
+        out[whole:] = (last @ matrix)[: len(rows) - whole]
+    return out
+
+
 def lower_product(c: Array, v: Array) -> Array:
     """(m, k) float64 c v for a symmetric c (m, m) given by its lower triangle, float32 or float64.
 

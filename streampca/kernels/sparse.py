@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from streampca.kernels.blas import Array
-from streampca.kernels.columns import ColumnStats, add_exactly
+from streampca.kernels.columns import VARIES, ColumnStats, add_exactly
 from streampca.kernels.compiled import compiled
 from streampca.kernels.registers import (
     VECTOR_NBYTES,
@@ -304,9 +304,12 @@ def sparse_stats(
     _second(data, indices, by_feature, indptr, code, w, moments)
     left = moments[:, 1] - zero_weight * mean
     offset = left / safe
-    m2 = np.maximum(moments[:, 2] + zero_weight * mean**2 - left * offset, 0.0)
+    with np.errstate(over="ignore", invalid="ignore"):  # the solver checks for overflow
+        m2 = np.maximum(moments[:, 2] + zero_weight * mean**2 - left * offset, 0.0)
     mean, rest = add_exactly(mean, offset)
     low = np.where(zeros > 0, np.minimum(low, 0.0), low)
     high = np.where(zeros > 0, np.maximum(high, 0.0), high)
+    if weights is None:
+        m2[(m2 == 0.0) & (high > low)] = VARIES
     count = np.rint(stored + zeros).astype(np.int64)
     return ColumnStats(count, np.rint(holes).astype(np.int64), weight, mean, m2, low, high, rest)

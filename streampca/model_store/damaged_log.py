@@ -1,13 +1,14 @@
 """Reading a damaged log from what is left: intact entries, ``_head.json``, and the versions.
 
 Every version's manifest repeats its log entry, so a lost entry can be restored from it. Every
-entry, and ``_head.json``, says which version is promoted.
+entry, and ``_head.json``, says which version is promoted, and which have an alias.
 """
 
 from __future__ import annotations
 
 import hashlib
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,7 +57,7 @@ def read_damaged(backend: Backend, rebuild: bool = False) -> History:
     entries = sorted(
         [*(line.entry for line in found.lines.values()), *recovered.entries], key=lambda one: one.n
     )
-    current, unsure = found.promoted(recovered.promoted)
+    (current, aliases), unsure = found.state(recovered.states)
     return History(
         tuple(entries),
         found.last,
@@ -66,7 +67,17 @@ def read_damaged(backend: Backend, rebuild: bool = False) -> History:
         found.damage,
         unsure,
         tuple(sorted(recovered.unknown)),
+        aliases,
     )
+
+
+State = tuple[str | None, Mapping[str, str]]  # the promoted version, and the aliases
+
+
+def _state(one: Entry | Head | Mapping[str, Any]) -> State:
+    """From an entry, the head, or the log entry in a manifest on."""
+    whole = one if isinstance(one, Mapping) else vars(one)
+    return whole["current"], whole.get("aliases", {})
 
 
 @dataclass
@@ -177,31 +188,32 @@ class _Found:
         """The file names of all entries that should exist."""
         return [entry_name(n) for n in range(1, self.last + 1)]
 
-    def promoted(self, recovered: dict[int, str | None]) -> tuple[str | None, str]:
-        """(id of the promoted version, why that is uncertain or "").
+    def state(self, recovered: dict[int, State]) -> tuple[State, str]:
+        """(the promoted version and the aliases, why they are uncertain or "").
 
-        recovered : number of a lost entry -> the version promoted from then on.
+        recovered : number of a lost entry -> the state from then on.
         """
-        by_entry = {n: line.entry.current for n, line in self.lines.items()}
+        by_entry = {n: _state(line.entry) for n, line in self.lines.items()}
         if self.head:
-            by_entry[self.head.n] = self.head.current
+            by_entry[self.head.n] = _state(self.head)
         by_entry |= {n: value for n, value in recovered.items() if n not in by_entry}
+        nothing: State = (None, {})
         if not self.last or self.last in by_entry:
-            return by_entry.get(self.last), ""
+            return by_entry.get(self.last, nothing), ""
         known = max(by_entry, default=0)
         unsure = (
             f"{self.place}: entry {self.last} of the log is lost, and with it which version is "
-            "promoted. Say it: streampca models promote STORE VERSION; or let the last known one "
-            "be served: streampca models verify STORE --mend"
+            "promoted, and perhaps an alias. Say it: streampca models promote STORE VERSION; or "
+            "let the last known ones stand: streampca models verify STORE --mend"
         )
-        return by_entry.get(known), unsure
+        return by_entry.get(known, nothing), unsure
 
 
 @dataclass
 class _Manifests:
     """Versions whose log entry is lost, found by their manifests.
 
-    promoted : number of a lost entry -> the version promoted from then on.
+    states : number of a lost entry -> the state from then on.
     unknown : versions whose manifest is damaged too, or of which several claim the same entry.
     """
 
@@ -210,11 +222,11 @@ class _Manifests:
     lost: list[int]
     everything: bool
     entries: list[Entry] = field(default_factory=list)
-    promoted: dict[int, str | None] = field(default_factory=dict)
+    states: dict[int, State] = field(default_factory=dict)
     unknown: set[str] = field(default_factory=set)
 
     def read(self) -> None:
-        """Fill ``entries``, ``promoted`` and ``unknown``."""
+        """Fill ``entries``, ``states`` and ``unknown``."""
         folders: dict[str, set[str]] = {}
         for one in self.backend.list(VERSIONS):
             parts = one.name.split("/", 2)
@@ -293,8 +305,8 @@ class _Manifests:
     def _leave(self, n: int, claims: list[dict[str, Any]]) -> None:
         """Accept no claim on entry n. If all agree on the promoted version, keep that."""
         self.unknown.update(claim["version"] for claim in claims)
-        if len(agreed := {claim["current"] for claim in claims}) == 1:
-            self.promoted.setdefault(n, *agreed)
+        if len({claim["current"] for claim in claims}) == 1:
+            self.states.setdefault(n, _state(claims[0]))
         if self.everything:
             self.found.last = max(self.found.last, n)
 
@@ -304,7 +316,7 @@ class _Manifests:
         if number in numbers:
             number = next(i for i in range(1, count + len(numbers) + 2) if i not in numbers)
         numbers.add(number)
-        self.promoted.setdefault(n, claim["current"])
+        self.states.setdefault(n, _state(claim))
         entry = Entry(
             n,
             PUBLISH,
@@ -315,6 +327,9 @@ class _Manifests:
             number,
             claim["manifest"],
             claim["key"],
+            by=claim.get("by", ""),
+            run=claim.get("run", ""),
+            aliases=claim.get("aliases", {}),
         )
         self.entries.append(entry)
         if self.everything:

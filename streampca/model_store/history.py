@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import datetime
+import getpass
 import hashlib
 import json
+import os
 import re
+import socket
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 from streampca.errors import DamagedSourceError, NewerFormatError, SourceError
+from streampca.run_context import current_run
 from streampca.store.backend import Backend
 from streampca.store.checked import (
     MOST_BYTES,
@@ -26,6 +30,7 @@ from streampca.store.checked import (
 # The entries of the log, and the versions that they describe.
 
 PUBLISH, PROMOTE, ROLLBACK, REMOVE, MEND = "publish", "promote", "rollback", "remove", "mend"
+ALIAS, UNALIAS = "alias", "unalias"
 
 
 @dataclass(frozen=True)
@@ -37,6 +42,8 @@ class Entry:
     removes.  number : of the published version, from 1; in other entries that of the last one.
     manifest : digest of a version's manifest.
     key : identifies data and settings, so that the same result is not published twice.
+    by : user@host.  run : id of the run that did it, or "".  alias : that was set or removed.
+    aliases : name -> id of its version, of all from here on.
     """
 
     n: int
@@ -49,6 +56,16 @@ class Entry:
     manifest: str = ""
     key: str = ""
     removed: tuple[str, ...] = ()
+    by: str = ""
+    run: str = ""
+    alias: str = ""
+    aliases: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+    @classmethod
+    def of(cls, whole: Mapping[str, Any]) -> Entry:
+        """The entry in a checked document."""
+        fields = {name: whole[name] for name in cls.__dataclass_fields__ if name in whole}
+        return cls(**{**fields, "removed": tuple(fields["removed"])})
 
     @classmethod
     def from_row(cls, row: Iterable[Any]) -> Entry:
@@ -175,7 +192,7 @@ class History:
     entries : those that were read: all after the checkpoint, and as many before it as requested.
     n : number of the last entry.  current : the id of the promoted version.  digest : of the last
     entry.  damage : file -> what is wrong with it.  unsure : why the promoted version is not known,
-    or "".  unknown : see ``Table``.
+    or "".  unknown : see ``Table``.  aliases : name -> id of its version.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -186,6 +203,7 @@ class History:
     damage: dict[str, str] = field(default_factory=dict)
     unsure: str = ""
     unknown: tuple[str, ...] = ()
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     def since(self, n: int) -> tuple[Entry, ...]:
         """The entries after number n."""
@@ -271,9 +289,7 @@ class Line:
         check_entry(whole, where)
         if whole["n"] != n:
             raise SourceError(f"{where} is entry {whole['n']} of a log")
-        fields = {name: whole[name] for name in Entry.__dataclass_fields__}
-        entry = Entry(**{**fields, "removed": tuple(fields["removed"])})
-        checkpoint = None
+        entry, checkpoint = Entry.of(whole), None
         if (saved := whole.get("checkpoint")) is not None:
             row = saved.get("serving")
             checkpoint = Checkpoint(n, saved["table"], entry.current, row and tuple(row), where)
@@ -291,13 +307,14 @@ class Head:
     """The content of ``_head.json``.
 
     n, checkpoint : numbers of the last entry and the last checkpoint.  entry : digest of entry n.
-    current : the promoted version, or None.
+    current : the promoted version, or None.  aliases : name -> id of its version.
     """
 
     n: int = 0
     checkpoint: int = 0
     entry: str = ""
     current: str | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def read(cls, backend: Backend) -> Head | None:
@@ -309,7 +326,8 @@ class Head:
                 return None
             whole = unsign(text, where)
             check_head(whole, where)
-            return cls(whole["n"], whole["checkpoint"], whole["entry"], whole["current"])
+            names = [name for name in cls.__dataclass_fields__ if name in whole]
+            return cls(**{name: whole[name] for name in names})
         except NewerFormatError:
             raise
         except SourceError as error:
@@ -326,6 +344,23 @@ def read_entry(backend: Backend, n: int) -> bytes | None:
 def now() -> str:
     """The time in UTC, for people; nothing depends on it."""
     return datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+
+
+def who() -> str:
+    """user@host of this process."""
+    try:
+        import pwd
+
+        user = pwd.getpwuid(os.getuid()).pw_name
+    except (ImportError, KeyError):  # Windows; a container without a name for its user
+        user = getpass.getuser() if os.name == "nt" else str(os.getuid())
+    return f"{user}@{socket.gethostname()}"
+
+
+def run_id() -> str:
+    """The id of the run that goes on, as in logs; "" outside of one."""
+    run = current_run()
+    return "" if run is None else run.id
 
 
 def is_number(which: str, count: int) -> bool:

@@ -1,21 +1,19 @@
-"""The append-only log of a model store, and the removal of files that no version needs."""
+"""The append-only log of a model store: what was published, promoted, removed, by whom and why."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import time
 import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from streampca.errors import InvalidInputError, NewerFormatError, SourceError, shorten
+from streampca.errors import InvalidInputError, NewerFormatError, SourceError, hide_secrets
 from streampca.model_store.damaged_log import read_damaged
 from streampca.model_store.history import (
     FOLDER,
     HEAD,
     MEND,
-    REMOVE,
     Checkpoint,
     Entry,
     Head,
@@ -24,16 +22,15 @@ from streampca.model_store.history import (
     entry_name,
     now,
     read_entry,
+    run_id,
+    who,
 )
 from streampca.model_store.stored_version import FOLDER as VERSIONS
-from streampca.store.backend import STAGED, Backend
+from streampca.store.backend import Backend
 from streampca.store.checked import readable, sign
-from streampca.store.places import discard
 
 logger = logging.getLogger(__name__)
 
-# The append-only log of a model store: what was published, promoted, rolled back, removed.
-#
 # Entry n is ``_log/<n>.json``, created only if it is absent: of several concurrent writers one
 # creates entry n, and the others read the log again. Every entry carries its own digest and that of
 # the entry before it, so an altered, lost or exchanged entry is noticed. Every ``FOLD``-th entry is
@@ -97,6 +94,7 @@ def history_of(lines: list[Line]) -> History:
         last.entry.current,
         last.digest,
         found[-1] if found else Checkpoint(),
+        aliases=last.entry.aliases,
     )
 
 
@@ -136,16 +134,23 @@ def append(
             "reason": "",
             "manifest": "",
             "key": "",
+            "by": who(),
+            "run": run_id(),
+            "alias": "",
+            "aliases": history.aliases,
             **fields,
         }
+        whole["reason"] = hide_secrets(whole["reason"])
         text = _signed(history, whole)
         if _put(backend, n, text):
             logger.info("entry %d: %s", n, whole["action"], extra={"entry": _told(whole)})
             line = Line.parse(text, n, backend.place)
             checkpoint = n if line.checkpoint else history.checkpoint.n
+            entry = line.entry
             with contextlib.suppress(OSError):  # committed; readers follow the log past its head
-                write_head(backend, Head(n, checkpoint, line.digest, line.entry.current))
-            return line.entry, history
+                head = Head(n, checkpoint, line.digest, entry.current, entry.aliases)
+                write_head(backend, head)
+            return entry, history
     raise SourceError(f"{backend.place}: {ATTEMPTS} other entries came first; try again")
 
 
@@ -172,7 +177,7 @@ def _signed(history: History, whole: Mapping[str, Any]) -> bytes:
 
 def _told(whole: Mapping[str, Any]) -> dict[str, Any]:
     """Of an entry, what the log of a run says."""
-    names = ("action", "version", "number", "current", "removed", "reason")
+    names = ("action", "version", "alias", "number", "current", "removed", "reason")
     return {name: value for name in names if (value := whole.get(name))}
 
 
@@ -197,8 +202,7 @@ def _is_there(backend: Backend, n: int, text: bytes) -> bool:
 
 def _folded(history: History, whole: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that make an entry a checkpoint.  whole : the entry."""
-    fields = {name: whole[name] for name in Entry.__dataclass_fields__}
-    entry = Entry(**{**fields, "removed": tuple(fields["removed"])})
+    entry = Entry.of(whole)
     table = history.table.then([entry], history.current)
     serving = table.published.get(entry.current or "")
     return {"table": table.to_json(), "serving": serving and serving.row()}
@@ -234,13 +238,16 @@ def mend(backend: Backend) -> History:
             "mended": sorted(wrong),
             "removed": gone,
             "current": current,
+            "aliases": {name: one for name, one in history.aliases.items() if one not in gone},
             "reason": f"{len(history.damage)} files were damaged",
         }
 
     entry, before = append(backend, make, read=lambda: read_damaged(backend, rebuild=True))
     if entry is None:
-        last = Head(before.n, before.checkpoint.n, before.digest, before.current)
-        write_head(backend, last)
+        checkpoint = before.checkpoint.n
+        write_head(
+            backend, Head(before.n, checkpoint, before.digest, before.current, before.aliases)
+        )
     return before
 
 
@@ -250,74 +257,3 @@ def head_number(backend: Backend) -> int:
         return (Head.read(backend) or Head()).n
     except SourceError:
         return 0
-
-
-# Garbage collection: find what no version needs, record its removal in the log, delete it.
-
-Outside = Callable[[list[Entry]], list[str]]
-GRACE = 24 * 3600.0  # seconds for which files without a log entry are not touched
-
-
-def collect_garbage(
-    backend: Backend,
-    keep: int,
-    *,
-    grace: float = GRACE,
-    dry_run: bool = False,
-    outside: Outside | None = None,
-) -> list[str]:
-    """Remove old versions and unfinished publications. Returns the removed names.
-
-    keep, grace, dry_run : see :meth:`VersionStore.gc`.
-    outside : returns local paths outside the store to be removed with these versions; called while
-        the versions still exist.
-
-    Removals are first recorded in the log: a process that is about to commit or promote such a
-    version gets an error instead of a version without files. Raises InvalidInputError, OSError.
-    """
-    if keep < 1:
-        raise InvalidInputError(f"keep={keep}; expected 1 or more")
-    objects = list(backend.list(""))
-    ended = time.time() - grace
-    young = {_owner(one.name) for one in objects if one.modified > ended}
-    there = {owner for one in objects if (owner := _owner(one.name))}
-    gone: set[str] = set()
-
-    def make(history: History) -> dict[str, Any] | None:
-        if history.damage:
-            raise SourceError(
-                f"{backend.place} is damaged ({shorten(sorted(history.damage))}): nothing is "
-                "removed from it until it is mended: streampca models verify --mend"
-            )
-        kept = set(list(history.published)[-keep:]) | set(history.promoted[-keep:])
-        kept.add(history.current or "")
-        old = set(history.published) - kept - history.removed
-        orphans = (
-            there - set(history.published) - history.removed - young - set(history.table.unknown)
-        )
-        gone.clear()
-        gone.update(old | orphans)
-        if not gone or dry_run:
-            return None
-        return {"action": REMOVE, "version": "", "removed": sorted(gone)}
-
-    _, history = append(backend, make)
-    dead = gone | (history.removed & there)
-    names = [
-        one.name
-        for one in objects
-        if _owner(one.name) in dead or (one.name.startswith(f"{STAGED}/") and one.modified <= ended)
-    ]
-    left = [history.published[one] for one in dead if one in history.published]
-    places = [] if outside is None else outside(left)
-    if not dry_run:
-        for place in places:
-            discard(place)
-        for name in sorted(names):
-            backend.delete(name)
-    return sorted(names) + sorted(places)
-
-
-def _owner(name: str) -> str:
-    """The id of the version to which a file belongs, or ""."""
-    return name.split("/")[1] if name.startswith(VERSIONS) else ""

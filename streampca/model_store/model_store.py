@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from streampca.errors import InvalidInputError, SourceError
 from streampca.model_store.history import Entry, History
 from streampca.model_store.stored_version import Part, StoredVersion
@@ -20,6 +22,7 @@ from streampca.store.places import left_over
 from streampca.store.sinks import version_of
 
 SCORES = "scores"  # name of a part of a version, and of the array in it
+MONITOR = "monitor"  # the part with T^2 and SPE of the rows of the fit
 
 
 class Version(StoredVersion):
@@ -61,6 +64,16 @@ class Version(StoredVersion):
         """
         return self.rows(SCORES, SCORES)
 
+    def distances(self) -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
+        """(``t2``, ``spe`` and ``missing`` (n,) of the rows of the fit; their limits and counts),
+        as :func:`streampca.monitor` gives them. Raises SourceError if the version has none."""
+        if MONITOR not in self.parts:
+            raise SourceError(
+                f"version {self.number} keeps no T2 and SPE of its rows; those that a job with a "
+                "section monitor makes do. Now: streampca monitor MODEL SOURCE --rows fit"
+            )
+        return self.read(MONITOR)
+
     def __repr__(self) -> str:
         return f"<Version {self.number} ({self.id}) in {self.backend.place}>"
 
@@ -75,8 +88,9 @@ class ModelStore(VersionStore[Version]):
 
     A version is written, flushed, and then committed by one entry of an append-only log, which is
     created only if it is absent. So readers always get a complete version, the old or the new one,
-    no matter when a process dies. ``promote``, ``rollback``, ``verify``, ``gc``, ``find`` and
-    ``versions`` come from :class:`streampca.model_store.versions.VersionStore`.
+    no matter when a process dies. ``promote``, ``rollback``, ``alias``, ``verify``, ``gc``,
+    ``find``, ``versions`` and ``entries`` come from
+    :class:`streampca.model_store.versions.VersionStore`.
 
     Examples
     --------
@@ -89,6 +103,10 @@ class ModelStore(VersionStore[Version]):
     2
     >>> store.rollback().number, store.load().n_components_  # as streampca.load("models/nightly")
     (1, 2)
+    >>> store.alias("challenger", 2)
+    <Version 2 (...) in models/nightly>
+    >>> streampca.load("models/nightly", version="challenger").n_components_
+    3
     """
 
     def __init__(
@@ -100,16 +118,16 @@ class ModelStore(VersionStore[Version]):
         """The promoted version. Raises SourceError if there is none."""
         return self.find()
 
-    def load(self) -> Estimator:
-        """The promoted model, ready to transform."""
-        return self.read_current(Version.load)
+    def load(self, version: int | str | None = None) -> Estimator:
+        """The promoted model, or that of a version (see ``find``), ready to transform."""
+        return self.read_current(Version.load, version)
 
-    def load_with_scores(self) -> tuple[Estimator, StoredRows]:
-        """The promoted model and its scores, always of the same version.
+    def load_with_scores(self, version: int | str | None = None) -> tuple[Estimator, StoredRows]:
+        """The promoted model and its scores, always of the same version; or those of ``version``.
 
         Raises SourceError if it has no scores, or no version is promoted.
         """
-        return self.read_current(lambda version: (version.load(), version.scores()))
+        return self.read_current(lambda one: (one.load(), one.scores()), version)
 
     def publish(
         self,
@@ -194,11 +212,15 @@ def _checked_scores(scores: Any, result: Result) -> Any:
     return scores
 
 
-def load(path: str | os.PathLike[str]) -> Estimator:
+def load(path: str | os.PathLike[str], version: int | str | None = None) -> Estimator:
     """A saved model, or the promoted model of a model store, as a fitted estimator.
 
+    version : of a model store, another one: its number, its id, the beginning of its id, or an
+        alias such as "challenger".
+
     Every file is checked against its digest. Raises SourceError if one is absent or altered, or the
-    format is not the one that this version reads.
+    format is not the one that this version reads; InvalidInputError for a version that is not
+    there.
 
     Examples
     --------
@@ -212,5 +234,10 @@ def load(path: str | os.PathLike[str]) -> Estimator:
     if "://" in place or not is_bundle(place):
         store = ModelStore(place)
         if store.exists():
-            return store.load()
+            return store.load(version)
+    if version is not None:
+        raise InvalidInputError(
+            f"{place} is no model store, so it has no version {version!r}; expected what "
+            "ModelStore(...).publish or streampca refresh made"
+        )
     return estimator_of(Result.load(place))

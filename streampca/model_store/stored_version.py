@@ -10,8 +10,10 @@ the version's folder, and the folder is flushed afterwards.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import uuid
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -22,7 +24,7 @@ import numpy as np
 from streampca.errors import SourceError
 from streampca.model_store.history import Entry, now
 from streampca.store.array_files import PACK, Packer, StoredRows, unpack
-from streampca.store.backend import Backend
+from streampca.store.backend import Backend, LocalBackend
 from streampca.store.bundle import altered, read_files, write_files
 from streampca.store.checked import INDEX, MOST_BYTES, check_manifest, sign_readable, unsign
 
@@ -72,15 +74,22 @@ class StoredVersion:
 
     def read(self, part: str = "model") -> tuple[dict[str, np.ndarray[Any, Any]], dict[str, Any]]:
         """(arrays, document) of one part. Raises SourceError if it is absent or altered."""
-        sizes = self._sizes(part)
-        get: Any = lambda name, most: self._checked(f"{part}/{name}")  # noqa: E731
-        size = lambda name: sizes.get(name, 0)  # noqa: E731
-        return read_files(get, size, get(INDEX, MOST_BYTES), f"{self._where}/{part}")
+        with self._kept():
+            sizes = self._sizes(part)
+            get: Any = lambda name, most: self._checked(f"{part}/{name}")  # noqa: E731
+            size = lambda name: sizes.get(name, 0)  # noqa: E731
+            return read_files(get, size, get(INDEX, MOST_BYTES), f"{self._where}/{part}")
 
     def rows(self, part: str, name: str) -> StoredRows:
-        """An array of one part, read on demand. Raises SourceError."""
+        """An array of one part, read on demand. Raises SourceError.
+
+        While it is in use, ``gc`` leaves the version on a local disk.
+        """
         get = lambda file: self._checked(f"{part}/{file}")  # noqa: E731
-        return StoredRows(get, self._sizes(part), name, f"{self._where}/{part}")
+        with self._kept() as kept:
+            found = StoredRows(get, self._sizes(part), name, f"{self._where}/{part}")
+            weakref.finalize(found, kept.pop_all().close)
+        return found
 
     def _sizes(self, part: str) -> dict[str, int]:
         """File of a part -> its bytes. Raises SourceError if there is no such part."""
@@ -95,10 +104,22 @@ class StoredVersion:
 
     def verify(self) -> None:
         """Read every byte. Raises SourceError for the first file that is absent or altered."""
+        with self._kept():
+            self._fetched(PACK, self.manifest["pack"])
+            for name, file in self.manifest["files"].items():
+                if not file.get("packed"):
+                    self._fetched(name, file)
+
+    def check_files(self) -> None:
+        """Check that each file is there with its size, and the bytes of the small ones.
+
+        Cost: a list of its files, and two of them. Raises SourceError for the first that is not.
+        """
         self._fetched(PACK, self.manifest["pack"])
+        there = {one.name: one.nbytes for one in self.backend.list(self._folder)}
         for name, file in self.manifest["files"].items():
-            if not file.get("packed"):
-                self._fetched(name, file)
+            if not file.get("packed") and there.get(self._folder + name) != file["nbytes"]:
+                raise altered(self._where, name)
 
     def _checked(self, name: str) -> bytes:
         file = self.manifest["files"].get(name)
@@ -120,6 +141,15 @@ class StoredVersion:
         if hashlib.sha256(data).hexdigest() != file["sha256"]:
             raise altered(self._where, name)
         return data
+
+    def _kept(self) -> contextlib.ExitStack:
+        """A context in which gc leaves the version on a local disk."""
+        stack = contextlib.ExitStack()
+        if isinstance(self.backend, LocalBackend):
+            lock = self.backend.reading(self._folder + MANIFEST)
+            if lock is not None:
+                stack.callback(lock.give_back)
+        return stack
 
     @property
     def _folder(self) -> str:

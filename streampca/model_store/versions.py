@@ -12,6 +12,7 @@ import contextlib
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, Generic, TypeVar
 
 from streampca.errors import (
@@ -20,9 +21,12 @@ from streampca.errors import (
     InvalidInputError,
     NewerFormatError,
     SourceError,
+    hide_secrets,
     shorten,
 )
+from streampca.model_store.aliases import aliased, check_alias, with_alias, without_alias
 from streampca.model_store.damaged_log import read_damaged
+from streampca.model_store.garbage import GRACE, Retention, collect_garbage, sweep
 from streampca.model_store.history import (
     HEAD,
     MOST_HEAD,
@@ -33,15 +37,10 @@ from streampca.model_store.history import (
     History,
     is_number,
     now,
+    run_id,
+    who,
 )
-from streampca.model_store.log import (
-    GRACE,
-    append,
-    collect_garbage,
-    head_number,
-    mend,
-    read_history,
-)
+from streampca.model_store.log import append, head_number, mend, read_history
 from streampca.model_store.stored_version import FOLDER as VERSIONS
 from streampca.model_store.stored_version import (
     Part,
@@ -51,14 +50,7 @@ from streampca.model_store.stored_version import (
     write_manifest,
     write_parts,
 )
-from streampca.store.backend import (
-    STAGED,
-    Backend,
-    LocalBackend,
-    abandoned,
-    disclaim,
-    remove_folder,
-)
+from streampca.store.backend import STAGED, Backend, Listed, LocalBackend
 from streampca.store.checked import sign, unsign
 
 MARKER = "streampca-store.json"
@@ -88,7 +80,8 @@ class VersionStore(Generic[OneVersion]):
         return any(_lies(self.backend, name) for name in (MARKER, HEAD))
 
     def find(self, which: int | str | None = None, history: History | None = None) -> OneVersion:
-        """A version by its number, its id or the beginning of its id; None: the promoted one.
+        """A version by its number, its id, the beginning of its id, or an alias; None: the promoted
+        one.
 
         Raises InvalidInputError for an unknown or removed version, SourceError.
         """
@@ -104,12 +97,29 @@ class VersionStore(Generic[OneVersion]):
         gone = not same and is_number(str(which), history.count)
         if gone or (same and same[0].version in history.removed):
             raise InvalidInputError(f"version {which} was removed by gc{_unread(history)}")
+        if not same and str(which) in history.aliases:
+            return self._aliased(str(which), history)
         if len(same) != 1:
+            aliases = f", or {', '.join(history.aliases)}" if history.aliases else ""
             raise InvalidInputError(
                 f"{self.backend.place} has no version {which!r}; expected 1 to "
-                f"{history.count}, or the beginning of an id{_unread(history)}"
+                f"{history.count}, or the beginning of an id{aliases}{_unread(history)}"
             )
         return self.kind(self.backend, same[0])
+
+    def aliases(self, history: History | None = None) -> dict[str, OneVersion]:
+        """The version of each alias, by name. Raises SourceError."""
+        history = self.history() if history is None else history
+        return {name: self._aliased(name, history) for name in sorted(history.aliases)}
+
+    def entries(self, last: int | None = None) -> tuple[Entry, ...]:
+        """Who did what, when and why: the entries of the log, or the last so many of them.
+
+        Of a damaged log, those that are left. Cost: a request for each. Raises SourceError.
+        """
+        self._check_marker()
+        since = 0 if last is None else max(0, self.history().n - last)
+        return read_history(self.backend, since).since(since)
 
     def versions(self, history: History | None = None) -> list[OneVersion]:
         """All versions that were not removed, in the order of publication."""
@@ -120,14 +130,19 @@ class VersionStore(Generic[OneVersion]):
             if version not in history.removed
         ]
 
-    def read_current(self, read: Callable[[OneVersion], Answer]) -> Answer:
-        """``read(the promoted version)``, repeated if that fails and another was promoted."""
+    def read_current(
+        self, read: Callable[[OneVersion], Answer], which: int | str | None = None
+    ) -> Answer:
+        """``read(the promoted version)``, repeated if that fails and another was promoted.
+
+        which : see ``find``; an alias may move meanwhile, too.
+        """
         while True:
-            version = self.find()
+            version = self.find(which)
             try:
                 return read(version)
             except SourceError:
-                if self.history().current == version.id:
+                if self.find(which).id == version.id:
                     raise
 
     # -- writing ------------------------------------------------------------------------------
@@ -158,7 +173,7 @@ class VersionStore(Generic[OneVersion]):
         If the version cannot be committed, its files are removed again. Raises OSError.
         """
         self._found()
-        version = version or new_id()
+        version, reason = version or new_id(), hide_secrets(reason)
         with self.backend.claim(version) if isinstance(self.backend, LocalBackend) else _free():
             return self._commit(version, parts, record, promote, key, base, reason, just_before)
 
@@ -200,6 +215,9 @@ class VersionStore(Generic[OneVersion]):
                 "current": current,
                 "key": key,
                 "reason": reason,
+                "by": who(),
+                "run": run_id(),
+                "aliases": history.aliases,
             }
             place = (log["n"], log["number"], current)
             if place not in manifest:  # the first time, and if another writer was first
@@ -264,15 +282,39 @@ class VersionStore(Generic[OneVersion]):
     def _before_current(self, history: History) -> OneVersion:
         for version in reversed([one for one in history.promoted if one != history.current]):
             entry = history.published.get(version)
-            if entry is None or version in history.removed:
-                continue
-            found = self.kind(self.backend, entry)
-            try:
-                found.verify()
-            except SourceError:
-                continue
-            return found
-        raise SourceError(f"{self.backend.place} has no earlier version to go back to")
+            if entry and version not in history.removed and self.is_whole(entry):
+                return self.kind(self.backend, entry)
+        place = self.backend.place
+        others = {*history.published} - history.removed - {history.current}
+        hint = f"; another can be promoted: streampca models list {place}" if others else ""
+        raise SourceError(f"{place} has no earlier version to go back to{hint}")
+
+    def alias(self, name: str, which: int | str, reason: str = "") -> OneVersion:
+        """Give a version an alias, which the version that had it loses.
+
+        name : such as "champion": letters, digits and ``_.-``, no digit first. Names that could be
+            those of a version (``v3``, ``latest``, the beginning of an id) are refused.
+        which : see ``find``.
+
+        ``gc`` removes no version that has an alias. Raises InvalidInputError, SourceError.
+        """
+        check_alias(name)
+        chosen: list[OneVersion] = []
+
+        def make(history: History) -> Mapping[str, Any] | None:
+            chosen[:] = [self.find(which, history)]
+            fields = with_alias(history, name, chosen[0].id, self.backend.place)
+            return fields and {**fields, "reason": reason}
+
+        self._check_marker()
+        append(self.backend, make)
+        return chosen[0]
+
+    def remove_alias(self, name: str, reason: str = "") -> None:
+        """Remove an alias; its version stays. Raises InvalidInputError, SourceError."""
+        place = self.backend.place
+        self._check_marker()
+        append(self.backend, lambda log: {**without_alias(log, name, place), "reason": reason})
 
     # -- upkeep -------------------------------------------------------------------------------
 
@@ -288,6 +330,11 @@ class VersionStore(Generic[OneVersion]):
             if any(True for _ in self.backend.list(f"{VERSIONS}{unknown}/")):
                 name = f"{VERSIONS}{unknown}"
                 wrong[name] = f"{self.backend.place}: no intact file describes {name}"
+        for name in history.aliases:
+            try:
+                self._aliased(name, history)
+            except SourceError as error:
+                wrong[f"alias {name}"] = str(error)
         for version in self.versions(history):
             try:
                 version.verify()
@@ -307,18 +354,30 @@ class VersionStore(Generic[OneVersion]):
             self.backend.put(MARKER, _marker())
         return {**wrong, **before.damage}
 
-    def gc(self, keep: int = 10, *, grace: float = GRACE, dry_run: bool = False) -> list[str]:
+    def gc(
+        self,
+        keep: int = 10,
+        *,
+        grace: float = GRACE,
+        dry_run: bool = False,
+        reason: str = "",
+        coming: bool = False,
+    ) -> list[Listed]:
         """Remove old versions, their files outside the store, and unfinished publications.
 
-        keep : how many of the last published versions stay, and of the last promoted ones. The
-            promoted version always stays.
+        keep : how many of the last published versions stay, and of the last promoted ones. These
+            stay as well: the promoted version, those with an alias, the one to which ``rollback``
+            would go, and on a local disk any that a process reads.
         grace : seconds for which the files of an unfinished publication are not touched.
-        dry_run : remove nothing.
+        dry_run : remove nothing.  coming : as if one more version had been published before.
 
-        Returns the removed names. Raises SourceError if the log is damaged.
+        Returns the removed files, with their sizes. Cost: a list of all files, and the bytes of the
+        version to which ``rollback`` would go, if others may go. Raises SourceError if the log is
+        damaged.
         """
+        retention = Retention(keep, cache(self.is_whole), new_id() if coming else "")
         return collect_garbage(
-            self.backend, keep, grace=grace, dry_run=dry_run, outside=self._outside
+            self.backend, retention, self._outside, grace=grace, dry_run=dry_run, reason=reason
         )
 
     def check_place(self) -> None:
@@ -342,15 +401,7 @@ class VersionStore(Generic[OneVersion]):
         """
         if not isinstance(self.backend, LocalBackend) or not self.exists():
             return []
-        dead = abandoned(self.backend)
-        history = self.history() if dead else History()
-        if history.damage:
-            return []
-        for version in dead:
-            if version not in {*history.published, *history.table.unknown}:
-                remove_folder(self.backend, f"{VERSIONS}{version}")
-            disclaim(self.backend, version)
-        return dead
+        return sweep(self.backend, self.history)
 
     def _outside(self, removed: list[Entry]) -> list[str]:
         """Local paths outside the store that belong to removed versions."""
@@ -384,6 +435,19 @@ class VersionStore(Generic[OneVersion]):
                 f"found{_unread(history)}. Go back: streampca models rollback"
             )
         return entry
+
+    def _aliased(self, name: str, history: History) -> OneVersion:
+        """The version with an alias. Raises SourceError if it is not known."""
+        entry = aliased(history, name, f"{self.backend.place}{_unread(history)}")
+        return self.kind(self.backend, entry)
+
+    def is_whole(self, entry: Entry) -> bool:
+        """Whether every byte of a published version is as it was written."""
+        try:
+            self.kind(self.backend, entry).verify()
+        except SourceError:
+            return False
+        return True
 
     def _check_marker(self) -> dict[str, str]:
         """What is wrong with the file that marks a store, by its name; {} if nothing is."""

@@ -49,6 +49,13 @@ without any observation, such as land in an ocean grid, are dropped and named.
 a support of 200 of 500,000 features in 3,000 samples is found in 17 reads, below 1 GiB (`python -m
 tests.benchmarks.sparse_components`).
 
+**The sample.** The certificate bounds the errors of the arithmetic. `bootstrap(pca, X)` says how
+far components of another sample would lie from these: intervals of variances and shares, angles,
+errors of components and scores, by one pass for scores, or none where the fit kept them. `groups=`
+draws whole families, `blocks=` pieces of a time series. `jackknife` leaves groups of rows or
+features out, `sampling_errors(pca)` takes formulas for normal rows. `plots.scree`, `spectrum`,
+`loadings`, `map` and `scores` show it: `certainty=`.
+
 **Likelihoods.** `PPCA` with holes takes 5 to 10 reads where plain EM takes hundreds.
 `FactorAnalysis` gives the numbers of R's `factanal`; where p x p is too large, `solver="streamed"`
 takes 3 to 5 reads, or 10 to 20 for more factors than the data hold. EM with more components than

@@ -8,12 +8,16 @@ store.publish(pca, reason="March")  # an immutable version, served from now on
 store.load()  # the served one; so does streampca.load("models/nightly")
 store.publish(other, promote=False)  # a candidate, to look at
 store.promote(2), store.rollback(), store.versions(), store.verify(), store.gc(keep=10)
+store.alias("challenger", 2), streampca.load("models/nightly", version="challenger")
 store.publish(pca, scores=pca.transform("new.zarr"))  # scores become visible with their model
 model, scores = store.load_with_scores()  # always of one version; slices of scores are read lazily
 ```
 
 ```sh
-streampca models list models/nightly     # also: show, verify, promote, rollback, gc, diff, export
+streampca models list models/nightly     # also: show, verify, promote, rollback, diff, export
+streampca models alias models/nightly champion 3 --reason "best of March"
+streampca models log models/nightly      # who did what, when, why, in which run
+streampca models gc models/nightly --keep 10 --dry-run  # what would go, with its bytes
 streampca models verify models/nightly --mend  # reads every byte; makes a damaged log whole
 streampca models export models/nightly --model served --scores served.zarr  # both of one version
 streampca models diff models/nightly 3   # angles, matched components, spectrum, settings
@@ -25,6 +29,16 @@ is absent (a hard link; `If-None-Match` in an object store). So whatever dies at
 however many write at once, readers get the old version or the new one, whole. Altered, lost or
 exchanged files are refused by name; `rollback` passes over damaged versions. Nothing is pickled. An
 `IncrementalPCA` is stored with its state: `store.latest().state()` takes further rows.
+
+An alias is a name of one version that can move to another: `champion`, `challenger`. Wherever a
+command or `load` takes the number of a version, it takes its alias. What is served is another
+matter: `promote` changes that. Every publication, promotion, rollback, alias and removal is an
+entry of the log, with user@host, time, `--reason` and the id of the run.
+
+`gc`, and `keep:` of a job, leave the last N published and the last N promoted versions. Whatever N
+is, they leave the served version, those with an alias, the one to which `rollback` would go (the
+last before it that is whole), and on a local disk those that a process reads or publishes, whatever
+a clock says. A dry run of either lists what goes, with its bytes.
 
 A damaged log does not take the store down: every manifest says what its log entry said, and every
 entry and `_head.json` say which version is served. `list`, `info`, `promote` and `rollback` work
@@ -93,7 +107,14 @@ it refuses a version whose total variance is that of the old one many times over
 (`max_variance_ratio`, by default 20), one of a source that lost many samples (`max_removed`, by
 default .3 of them), and one of another source: at another place with other rows, or with other
 features (`--accept-source` takes it). Such a version stays as a candidate, is not computed again,
-and `streampca models promote models/nightly 8` takes it.
+and `streampca models promote models/nightly 8` takes it. `max_outliers` refuses a version where
+the promoted one does not expect that share of the appended rows (`help(streampca.monitor)`).
+
+**Watching rows.** With `monitor: {alpha: 0.01}` every version keeps T^2 and the squared prediction
+error of the rows of its fit, which do not change when rows come, and their limits:
+`streampca models export models/nightly --distances rows.csv`, `store.latest().distances()`.
+`drift.outliers` of the outcome says how many of the appended rows the promoted version does not
+expect, and which most.
 
 **Scores** (`scores:`) are part of a version: they become visible in the same commit and go with it.
 `path:` names a place for a copy of the served ones, with number and id in the attribute
@@ -103,8 +124,9 @@ dies between leaves none, never those of another model, and the next refresh, or
 store. Scores of a refresh are written to disk, not to object storage.
 
 **Status.** `streampca status nightly.yaml` looks when it is asked, so that a job that never ran, or
-never ended, alarms too. It says which version is served and how old it is, how many samples
-the source holds, how many wait for the next run and how many no writer vouches for, how the last
+never ended, alarms too. It says which version is served and how old it is, whether its files are
+there, how many samples the source holds, how many wait for the next run and how many no writer
+vouches for (in chunks before the last new ones that is seen only when they are read), how the last
 run ended or whether it goes on (its process, its last sign of life, its progress), the last success
 and failure, and what to type next. It exits with 0 fresh, 1 warn, 2 error, 3 cannot tell, by the
 windows of `freshness:`; `--all configs/` takes every job of a folder, `--json` and `--oneline` are

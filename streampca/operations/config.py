@@ -29,6 +29,7 @@ from streampca.store.places import FILES, refuse_inside
 
 # The estimator of a job, and whether its parameters are usable.
 
+MONITORED = ("PCA", "IncrementalPCA", "GenotypePCA")  # kinds with T2 and SPE of rows
 SIDE = 64  # rows and columns of a dummy matrix
 
 
@@ -120,6 +121,7 @@ class Job:
     memory_limit: int | str | None = None
     scheduler: str | None = None
     gate: dict[str, Any] = field(default_factory=dict)
+    monitor: dict[str, Any] = field(default_factory=dict)
     scores: dict[str, Any] = field(default_factory=dict)
     freshness: dict[str, Any] = field(default_factory=dict)
     logging: dict[str, Any] = field(default_factory=dict)
@@ -166,6 +168,17 @@ def check_job(entries: Mapping[str, Any], where: str | Origin) -> Job:
             f"{origin.at('gate.max_error_ratio')}: a {kind} explains correlations, and has no "
             "error of its rows; leave it out, or gate by max_angle and max_variance_ratio"
         )
+    for name, asked in (
+        ("gate.max_outliers", "max_outliers" in checked.get("gate", {})),
+        ("monitor", "monitor" in checked),
+    ):
+        if asked and kind not in MONITORED:
+            raise ConfigError(
+                f"{origin.at(name)}: {' or '.join(MONITORED)} watch rows, a {kind} does not; "
+                "leave it out"
+            )
+    if checked.get("monitor", {}).get("alpha", 0.0) >= 1.0:
+        raise ConfigError(f"{origin.at('monitor.alpha')}: expected less than 1")
     _check_places(checked, origin)
     return Job(**checked, file=origin.path)
 

@@ -17,7 +17,9 @@ from streampca.errors import InvalidInputError
 from streampca.models.results.decomposition import Decomposition
 from streampca.models.results.drift import align, compare
 from streampca.models.results.result import Result
+from streampca.models.results.sampled_drift import sampled_drift
 from streampca.models.side_data.feature_names import check_same_features
+from streampca.operations.monitoring import refusal_of_outliers
 
 JUMP = 20.0  # the default largest ratio of total variances, either way
 GONE = 0.3  # the default largest share of samples that may be gone
@@ -27,7 +29,7 @@ GONE = 0.3  # the default largest share of samples that may be gone
 class Facts:
     """What the gates judge by.
 
-    drift : from the promoted version, JSON-ready; None without one.
+    drift : from the promoted version, JSON-ready; None without one. "outliers" are of new rows.
     removed : share of the samples of the promoted version that the source no longer has.
     other_source : in what the source is another one; "" if it is not, or was accepted.
     """
@@ -38,11 +40,12 @@ class Facts:
 
 
 def against(
-    old: Result | None, new: Result, error: float | None, how: str
+    old: Result | None, new: Result, error: float | None, how: str, shared: int = 0
 ) -> tuple[Result, dict[str, Any] | None]:
     """(the new result aligned to the old one, its drift in JSON-ready form).
 
     error : mean squared error of the new rows under the old result.  how : see ``align``.
+    shared : rows of the old result that the new one has too; "sampled" is what follows from them.
     """
     if old is None:
         return new, None
@@ -51,6 +54,7 @@ def against(
         return new, {"not_comparable": kinds}
     try:
         drift = compare(old, new).to_dict()
+        drift["sampled"] = sampled_drift(old, new, shared).to_dict()
         new = align(new, old, how)
     except InvalidInputError as problem:
         return new, {"not_comparable": str(problem)}
@@ -65,7 +69,7 @@ def against(
 
 def refusal(gate: Mapping[str, float], facts: Facts) -> str:
     """Why the gates refuse a version, or ""."""
-    for judge in (_of_source, _of_removed_rows, _of_drift, _of_variance):
+    for judge in (_of_source, _of_removed_rows, _of_drift, _of_outliers, _of_variance):
         if why := judge(gate, facts):
             return why
     return ""
@@ -109,7 +113,7 @@ def _of_removed_rows(gate: Mapping[str, float], facts: Facts) -> str:
 
 def _of_drift(gate: Mapping[str, float], facts: Facts) -> str:
     """The limits that a job names."""
-    if facts.drift is None or not set(gate) - {"max_removed"}:
+    if facts.drift is None or not set(gate) - {"max_removed", "max_outliers"}:
         return ""
     if "not_comparable" in facts.drift:
         return f"cannot be compared with the promoted version: {facts.drift['not_comparable']}"
@@ -122,6 +126,10 @@ def _of_drift(gate: Mapping[str, float], facts: Facts) -> str:
         if found > limit:
             return f"{value.replace('_', ' ')} {found:.4g} is over gate.{name} {limit:g}"
     return ""
+
+
+def _of_outliers(gate: Mapping[str, float], facts: Facts) -> str:
+    return refusal_of_outliers(gate, (facts.drift or {}).get("outliers"))
 
 
 def _of_variance(gate: Mapping[str, float], facts: Facts) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,9 @@ class Work:
     current, old : the promoted version and its ledger.  change : the kind of change, as in a
     ledger.  estimator : unfitted; every pass uses a clone of it.  folder : where an interrupted
     refresh saves its results, or None.
-    costs, spans, error : set by ``do``: of the passes, the sums to keep, and the mean squared error
-    of the new rows under the old model.
+    did, costs, spans, error : set by ``do``: what was done ("full" also where the sums of spans
+    cannot be read), costs of the passes, the sums to keep, and the mean squared error of the new
+    rows under the old model.
     plan, peak : the plan with the largest peak, and the bytes that the work took at most.
     resumed_blocks : blocks of spans that an interrupted refresh had finished.
     versions : id -> existing version.  base, links : the version that stores the spans before
@@ -47,6 +50,7 @@ class Work:
     change: str
     estimator: Any = None
     folder: str | None = None
+    did: str = ""
     costs: list[Any] = field(default_factory=list)
     plan: Plan | None = None
     peak: int | None = None
@@ -81,8 +85,11 @@ class Work:
         return "spans", f"{why}; {count} of {len(rows)} spans of rows are read again"
 
     def do(self, how: str) -> Any:
-        """Do the work; returns the fitted model.  how : from :meth:`how`."""
+        """Do the work; returns the fitted model.  how : from :meth:`how`; see ``did``."""
         use = MemoryUse.begun()
+        if how == "spans" and not self._kept:
+            how = "full"
+        self.did = how
         if how == "full" and self.job.model["kind"] == "IncrementalPCA":
             model = self._full()
         elif how == "full":
@@ -196,7 +203,7 @@ class Work:
             assert self.current is not None
             self.spans = (Span((new,), batch),)
             self.base, self.links = self.current.id, saved["links"] + 1
-        elif saved is not None and (kept := self._kept()):
+        elif saved is not None and (kept := self._kept):
             self.spans = kept_spans.merge_neighbours([*kept, Span((new,), batch)], self._most())
             return self._total()
         state.merge(batch)  # the same as merging all spans in order
@@ -205,7 +212,7 @@ class Work:
     def _mended(self) -> IncrementalPCA:
         """Fold changed spans again, and rows that were appended as well."""
         assert self.old is not None
-        kept = list(self._kept())
+        kept = list(self._kept)
         for i in kept_spans.changed_spans(kept, self.found.changed):
             kept[i] = kept_spans.refolded(kept[i], self._fit)
         if self.found.rows > self.old.rows:
@@ -240,6 +247,7 @@ class Work:
             return None
         return self.current.record.get("spans")
 
+    @cached_property
     def _kept(self) -> tuple[Span, ...]:
         """All spans of the promoted version, or ()."""
         if self.current is None or not self._most():
@@ -275,22 +283,26 @@ class Work:
 
 
 def chain_of(version: Version, versions: Mapping[str, Version]) -> list[Version]:
-    """The versions that store the spans of this one, in order; [] if one is gone."""
+    """The versions that store the spans of this one, in order; [] if one is gone or damaged."""
     chain: list[Version] = []
     one: Version | None = version
-    while one is not None and (spans := one.record.get("spans")):
-        chain.insert(0, one)
-        if spans["base"] is None:
-            return chain
-        one = versions.get(spans["base"])
+    with contextlib.suppress(SourceError):
+        while one is not None and (spans := one.record.get("spans")):
+            chain.insert(0, one)
+            if spans["base"] is None:
+                return chain
+            one = versions.get(spans["base"])
     return []
 
 
 def spans_of(version: Version, versions: Mapping[str, Version]) -> tuple[Span, ...]:
-    """All spans of a version, or () if some are not stored any more."""
+    """All spans of a version, or () if some are not stored any more, or damaged."""
     chain = chain_of(version, versions)
     state = version.state() if chain else None
     if state is None:
         return ()
-    saved = [one.read("spans") for one in chain]
+    try:
+        saved = [one.read("spans") for one in chain]
+    except SourceError:  # that costs only time: all rows are read
+        return ()
     return tuple(span for one in saved for span in kept_spans.from_saved(*one, state))

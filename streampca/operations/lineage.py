@@ -28,7 +28,7 @@ from streampca.matrix.labels import json_of
 from streampca.model_store.model_store import ModelStore
 from streampca.operations.config import Job
 from streampca.operations.outcome import ALREADY, PUBLISHED, REFUSED, Outcome
-from streampca.passes.cluster.workers import our_version
+from streampca.passes.cluster.versions import our_versions
 from streampca.paths import refuse_special
 
 SPEC = "https://openlineage.io/spec/"
@@ -120,7 +120,7 @@ class Lineage:
         more: Mapping[str, Any] = {},
         run: str = "",
     ) -> None:
-        ours = {"name": "streampca", "version": our_version()}
+        ours = {"name": "streampca", "version": our_versions()["streampca"]}
         job = {"processingType": "BATCH", "integration": "STREAMPCA", "jobType": "JOB"}
         event = {
             "eventType": kind,
@@ -229,7 +229,7 @@ def _facets(**facets: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _producer() -> str:
-    return f"urn:streampca:{our_version()}"
+    return f"urn:streampca:{our_versions()['streampca']}"
 
 
 # Where events go.

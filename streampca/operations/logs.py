@@ -35,14 +35,16 @@ OWN = {*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"}  # no
 def logged(
     format: str | None = None, file: str | None = None, level: str | None = None
 ) -> Iterator[None]:
-    """Log what the package does while the context lasts.
+    """Log what the package does while the context lasts; within a run, what that run does.
 
     format : "text" (default) or "json".  file : to append to (default: stderr).
     level : the least, "info" by default.
     Raises OutputError if the file cannot be written.
     """
     handler = logging.StreamHandler(sys.stderr) if file is None else LogFile(file)
-    handler.setFormatter((JsonLines if format == "json" else TextLines)(current_run()))
+    run = current_run()
+    handler.setFormatter((JsonLines if format == "json" else TextLines)(run))
+    handler.addFilter(lambda _: run is None or current_run() in (None, run))  # not those of others
     logger = logging.getLogger(LOGGER)
     before = logger.level
     logger.addHandler(handler)
@@ -73,7 +75,7 @@ class JsonLines(logging.Formatter):
 
     def line(self, record: logging.LogRecord) -> dict[str, Any]:
         """What a line says."""
-        run = current_run() or self.run or Run()
+        run = current_run() or self.run or Run(id="")
         fields = {name: value for name, value in vars(record).items() if name not in OWN}
         line = {
             "time": datetime.datetime.fromtimestamp(record.created, datetime.UTC).isoformat(
@@ -81,9 +83,9 @@ class JsonLines(logging.Formatter):
             ),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "run": run.id,
+            "run": run.id or None,
             "host": run.host,
-            "pid": run.pid,
+            "pid": record.process,
             "command": run.command or None,
             "job": run.job or None,
             "store": run.store or None,
@@ -102,7 +104,7 @@ class TextLines(JsonLines):
     def format(self, record: logging.LogRecord) -> str:
         """One line, and after it a traceback if there is one."""
         line = self.line(record)
-        text = "{time} {level:<7} {logger} {run:.8} ".format(**line)
+        text = "{time} {level:<7} {logger} {run!s:.8} ".format(**line)
         text += printable_name("; ".join([line["message"], *line.get("notes", ())]))
         return "\n".join([text, line["traceback"]]) if "traceback" in line else text
 

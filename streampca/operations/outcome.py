@@ -6,10 +6,11 @@ import contextlib
 import datetime
 import json
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from streampca.matrix.labels import json_of
+from streampca.model_store.garbage import sizes_of_versions
 from streampca.model_store.history import now
 from streampca.model_store.model_store import ModelStore
 
@@ -62,8 +63,10 @@ class Outcome:
     gate: str = ""  # why the gate refused
     drift: dict[str, Any] | None = None
     scores: dict[str, Any] | None = None
-    removed: int = 0  # files of old versions
+    removed: int = 0  # files of old versions; in a dry run those that would go
     run: str = ""  # its id, as in logs and notes
+    removed_bytes: int = 0
+    removed_versions: list[int] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
@@ -86,6 +89,17 @@ class Outcome:
         return json_of({**vars(self), "exit": self.exit_code})
 
 
+def collect(store: ModelStore, keep: int | None, outcome: Outcome, dry_run: bool = False) -> None:
+    """Remove what ``keep:`` lets go; or note what would go once a version is published."""
+    if keep is None:
+        return
+    numbers = {one.id: one.number for one in store.versions()}
+    files = store.gc(keep, dry_run=dry_run, coming=dry_run, reason=f"keep: {keep}")
+    removed = sizes_of_versions(files)
+    outcome.removed, outcome.removed_bytes = len(files), sum(one.nbytes for one in files)
+    outcome.removed_versions = sorted(numbers[one] for one in removed if one in numbers)
+
+
 # Since when a job has not used rows that exist: stored in its model store.
 
 
@@ -98,6 +112,12 @@ def behind_since(place: str, first: int, behind: int) -> str:
         return ""
     noted = _noted(ModelStore(place))
     return str(noted["since"]) if noted.get("first") == first else now()
+
+
+def first_behind(place: str) -> int | None:
+    """The first sample that the last refresh did not use, if it noted one."""
+    first = _noted(ModelStore(place)).get("first")
+    return first if type(first) is int and first >= 0 else None
 
 
 def note_behind(place: str, first: int, behind: int) -> str:

@@ -13,11 +13,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError, hide_secrets
+from streampca.errors import (
+    AbsentChunkError,
+    ChangingSourceError,
+    NonFiniteError,
+    SourceError,
+    hide_secrets,
+)
 from streampca.matrix.labels import plain
 from streampca.model_store.history import History, now
-from streampca.model_store.model_store import SCORES, ModelStore, Version, record_of_scores
-from streampca.model_store.stored_version import new_id
+from streampca.model_store.model_store import MONITOR, SCORES, ModelStore, Version, record_of_scores
+from streampca.model_store.stored_version import Part, new_id
 from streampca.models.pca import kept_spans
 from streampca.models.pca.incremental_pca import IncrementalPCA
 from streampca.models.results.result import Result
@@ -25,6 +31,7 @@ from streampca.operations.config import Job
 from streampca.operations.gates import Facts, against, other_source, refusal, share_gone
 from streampca.operations.least_work import Work
 from streampca.operations.lineage import schema_of
+from streampca.operations.monitoring import distances_of_fit, new_rows_under
 from streampca.operations.observers import check_places, observed
 from streampca.operations.outcome import (
     ALREADY,
@@ -34,6 +41,8 @@ from streampca.operations.outcome import (
     UNCHANGED,
     Outcome,
     behind_since,
+    collect,
+    first_behind,
     note_behind,
 )
 from streampca.operations.runs import RunNote
@@ -95,7 +104,7 @@ def refresh(
         logger.info("looks for changes%s", ": a dry run" if dry_run else "")
         if dry_run:
             check_store(job.store)
-            outcome = _Run(job, verify, progress, accept_source).go(dry_run=True)
+            outcome = _tried(job, verify, progress, accept_source, dry_run=True)
             outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
         else:
             with (
@@ -113,13 +122,16 @@ def refresh(
     return outcome
 
 
-def _tried(job: Job, verify: str | None, note: RunNote, accept: bool) -> Outcome:
+def _tried(
+    job: Job, verify: str | None, progress: Any, accept: bool, dry_run: bool = False
+) -> Outcome:
     """One attempt, and another one if the source changed, or rows turned out to be blank."""
     limit, changed = None, False
     for trial in range(TRIALS):
-        note.retries = trial
+        if isinstance(progress, RunNote):
+            progress.retries = trial
         try:
-            return _Run(job, verify, note, accept, limit).go()
+            return _Run(job, verify, progress, accept, limit).go(dry_run)
         except ChangingSourceError as error:  # once more, with the present source
             if changed:
                 raise
@@ -129,6 +141,14 @@ def _tried(job: Job, verify: str | None, note: RunNote, accept: bool) -> Outcome
             logger.warning("tried once more without it: %s", found)
             limit = found.row
     raise ChangingSourceError(f"rows of {job.source['path']} were taken back while they were read")
+
+
+def _parent(version: Version) -> str | None:
+    """The version that was served when this one was made; "" if that is damaged."""
+    try:
+        return version.parent
+    except SourceError:
+        return ""
 
 
 class _BlankRow(Exception):
@@ -206,7 +226,11 @@ class _Run:
         logger.info("does %s: %s", outcome.how, outcome.why, extra={"how": outcome.how})
         outcome.new_samples = outcome.samples - (self._old_samples(found) if self.old else 0)
         if dry_run:
+            if (row := found.likely_blank(first_behind(self.job.store))) is not None:
+                raise _BlankRow(row)
             outcome.status = PLANNED
+            if self.base.n and not self.base.damage:
+                collect(self.store, self.job.keep, outcome, dry_run=True)
             return outcome
         with started(self.job.cluster, self.job.scheduler) as self.scheduler:
             work.estimator, work.folder = self._estimator(), self.work_folder.make()
@@ -227,7 +251,8 @@ class _Run:
 
         Only versions newer than the served one count, and of candidates only those compared with
         it: data or settings that return to those of an older version are computed again. If only
-        the times of chunks differ (files that were restored), the bytes decide.
+        the times of chunks differ (files that were restored), the bytes decide. A damaged version
+        does not count: it is computed again.
         """
         parent, first = (self.current.id, self.current.number) if self.current else (None, 0)
         there = [
@@ -235,18 +260,21 @@ class _Run:
             for one in reversed(self.store.versions(self.base))
             if isinstance(one, Version)
             and one.number > first
-            and (one.id in self.base.served or one.parent == parent)
+            and (one.id in self.base.served or _parent(one) == parent)
         ]
-        for version in there:
-            if version.entry.key == found.key:
-                return version
-        for version in there:
-            settings = version.record.get("job", {}).get("settings")
-            if settings == settings_of(self.job) and self._same_bytes(version, found):
-                return version
+        same = [one for one in there if one.entry.key == found.key]
+        for version in [*same, *there]:
+            with contextlib.suppress(SourceError):  # the version is damaged
+                if version in same or self._same_bytes(version, found):
+                    version.verify()
+                    return version
         return None
 
     def _same_bytes(self, version: Version, found: State) -> bool:
+        """Whether a version was made with these settings of the bytes that are there."""
+        settings = version.record.get("job", {}).get("settings")
+        if settings != settings_of(self.job):
+            return False
         if found.source is None or found.seen is None or "ledger" not in version.parts:
             return False
         ledger = ledger_of(version)
@@ -294,6 +322,9 @@ class _Run:
                 first = self._old_samples(found) if outcome.how == "append" else 0
                 raise in_words_of_job(error, self.job, found.matrix, first) from error
             raise
+        if work.did != outcome.how:
+            outcome.how = work.did
+            outcome.why += "; their sums cannot be read any more: all rows are read"
         outcome.chunk_reads = sum(cost.reads for cost in work.costs)
         outcome.bytes = sum(cost.nbytes for cost in work.costs)
         outcome.passes, outcome.peak_bytes = len(work.costs), work.peak
@@ -307,10 +338,11 @@ class _Run:
         """Fit, judge and publish."""
         model = self._model(found, outcome, work)
         old = None if self.current is None else self.current.result()
-        result, outcome.drift = against(old, model.result_, work.error, self.job.align)
+        shared = self._old_samples(found) if outcome.change == APPENDED else 0
+        result, outcome.drift = against(old, model.result_, work.error, self.job.align, shared)
+        more = self._watch(result, found, outcome)
         facts = self._facts(old, result, found, outcome)
         outcome.gate = self._refusal(facts)
-        more = {}
         if found.source is None and stamp_of(self.job, found.matrix) != found.stat:
             raise ChangingSourceError(f"{self.job.source['path']} was changed while it was read")
         if found.source is not None and found.seen is not None:
@@ -353,9 +385,20 @@ class _Run:
         outcome.served = outcome.previous if outcome.gate else version.number
         keep_look(self.store, found.look)  # there was no store before the first version
         self.work_folder.clear()
-        if self.job.keep is not None:
-            outcome.removed = len(self.store.gc(self.job.keep))
+        collect(self.store, self.job.keep, outcome)
         return outcome
+
+    def _watch(self, result: Result, found: State, outcome: Outcome) -> dict[str, Part]:
+        """New rows as the promoted version sees them, in the outcome; the part of the new one."""
+        wanted = bool(self.job.monitor)
+        if (wanted or "max_outliers" in self.job.gate) and outcome.change == APPENDED:
+            assert self.current is not None
+            new = self._new_rows(found)
+            seen = new_rows_under(self.job, self.current, new, self.scheduler)
+            outcome.drift = {**(outcome.drift or {}), "outliers": seen}
+        if not wanted:
+            return {}
+        return {MONITOR: distances_of_fit(self.job, result, found.matrix, self.scheduler)}
 
     def _facts(self, old: Result | None, new: Result, found: State, outcome: Outcome) -> Facts:
         """What the gates judge by."""

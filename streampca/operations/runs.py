@@ -146,7 +146,7 @@ class RunNote:
     def _put(self) -> None:
         with self._writing:
             if self._advance is not None:
-                self.note["run"]["progress"] = str(self._advance)
+                self.note["run"] |= {"progress": str(self._advance), "at": self._advance.fields()}
             data = json_of(self.note).encode()
             if not self.file:
                 open_backend(self.place.rstrip("/") + FOLDER).put(NAME, data)

@@ -72,7 +72,9 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             60.0,
             least=0,
         ),
-        "keep": Entry(WHOLE, "number of versions to keep; older ones are removed", least=1),
+        "keep": Entry(
+            WHOLE, "versions to keep; older ones are removed, unless they have an alias", least=1
+        ),
         "align": Entry(
             TEXT,
             "flip and reorder components to match the promoted version",
@@ -172,6 +174,17 @@ SECTIONS: dict[str, dict[str, Entry]] = {
             "share of the old version's samples that the source may have lost (default: 0.3)",
             least=0,
         ),
+        "max_outliers": Entry(
+            NUMBER,
+            "share of appended rows that the promoted PCA does not expect, by T2 or prediction "
+            "error; 1 % by each are in control (monitor.alpha)",
+            least=0,
+        ),
+    },
+    "monitor": {
+        "alpha": Entry(
+            NUMBER, "share of rows in control above the limit of T2, and of SPE", 0.01, above=0
+        )
     },
     "scores": {
         "path": Entry(
@@ -222,14 +235,19 @@ SECTIONS: dict[str, dict[str, Entry]] = {
         "security": Entry(OBJECT, "certificates (default: Dask's configuration)", inner=FILES),
         "read_timeout": Entry(NUMBER, "seconds that a worker waits for one block", above=0),
         "pause_timeout": Entry(
-            NUMBER, "seconds that a worker, or the scheduler, may be paused or silent", above=0
+            NUMBER,
+            "seconds that a worker may be paused or silent; three times that for all of them, "
+            "and for a scheduler that is lost",
+            above=0,
         ),
         "span_timeout": Entry(NUMBER, "seconds that a span may take", above=0),
         "span_retries": Entry(WHOLE, "times that a span moves to another worker", least=0),
-        "worker_timeout": Entry(NUMBER, "seconds that a pass waits for a first worker", above=0),
+        "worker_timeout": Entry(
+            NUMBER, "seconds that a pass waits for a worker where none is there", above=0
+        ),
     },
 }
-OPTIONAL = ("gate", "scores", "freshness", "logging", "lineage", "cluster")
+OPTIONAL = ("gate", "monitor", "scores", "freshness", "logging", "lineage", "cluster")
 
 
 # What an entry may hold.

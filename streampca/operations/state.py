@@ -114,6 +114,23 @@ class State:
                 )
         return row
 
+    def likely_blank(self, noted: int | None) -> int | None:
+        """As ``blank_row``, of the rows of chunks where a writer that died may have left it: the
+        last one, and that of the sample ``noted`` by an earlier refresh.
+
+        Cost: a read of these, if no writer vouches for them.
+        """
+        if self.written is None or not isinstance(self.source, LedgerSource):
+            return None
+        step, rows = self.source.step, [self.rows - 1]
+        if noted is not None and noted // self.source.inner < self.rows:
+            rows.insert(0, noted // self.source.inner)
+        for start in (row // step * step for row in rows):
+            span = max(start, self.written.known), min(start + step, self.rows)
+            if (row := self.written.first_in_doubt(self.source, within=span)) is not None:
+                return row
+        return None
+
     def __post_init__(self) -> None:
         self.key = self.key or self.stat
 

@@ -10,7 +10,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from streampca.errors import StreamPCAError, hide_secrets
@@ -78,8 +78,9 @@ class Status:
 def status(job: Job, path: str = "") -> Status:
     """The status of a job.  path : of its file, for messages.
 
-    Cost: the log and one manifest of the store, and what a dry run of a refresh reads of the
-    source: its chunks are listed, and those whose length or time differ are read.
+    Cost: the log and the small files of one version of the store, and what a dry run of a refresh
+    reads of the source: its chunks are listed, those whose length or time differ are read, and of
+    new rows the last row of chunks.
     """
     found = _noted(Status(path, job.store), runs.last_run(job.store))
     _look_at_store(job, found)
@@ -122,7 +123,7 @@ def _noted(found: Status, note: Mapping[str, Any]) -> Status:
 
 
 def _look_at_store(job: Job, found: Status) -> None:
-    """Which version is served, and whether its record is whole."""
+    """Which version is served, and whether its files are there."""
     try:
         store = ModelStore(job.store)
         if not store.exists():
@@ -132,6 +133,7 @@ def _look_at_store(job: Job, found: Status) -> None:
         if history.damage or history.unsure:
             found.add(WARN, f"the log is damaged: streampca models verify {job.store} --mend")
         version = store.find(history=history)
+        version.check_files()
         found.served = {
             "version": version.number,
             "id": version.id,
@@ -169,7 +171,7 @@ def _look_at_source(job: Job, found: Status) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            there = refresh(job, dry_run=True)
+            there = refresh(replace(job, keep=None), dry_run=True)
     except (StreamPCAError, OSError) as error:
         found.source = {"error": hide_secrets(str(error))}
         found.add(UNKNOWN, f"what the source holds cannot be told: {error}")

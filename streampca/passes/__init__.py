@@ -16,9 +16,10 @@ fit took. A store chunked across its features is handled by panels of rows.
 
 **Clusters.** `cluster:` in a job file, or in a file of options of `fit` and `impute`, names a
 running scheduler (`address`), a `LocalCluster`, or any class of Dask clusters with its `arguments`,
-`workers` or `adapt`: `configs/slurm.yaml`. It is started when there is work and closed after it. A
-LocalCluster listens on 127.0.0.1 alone and has no dashboard. TLS is Dask's own (`security:`, or its
-configuration). In Python: `scheduler="tcp://127.0.0.1:8786"`, a `Client`, or the ambient one.
+`workers` or `adapt`: `configs/slurm.yaml`, `configs/kubernetes.yaml`. `--cluster FILE` takes the
+section from any file. It is started when there is work and closed after it. A LocalCluster listens
+on 127.0.0.1 alone and has no dashboard. TLS is Dask's own (`security:`, or its configuration). In
+Python: `scheduler="tcp://127.0.0.1:8786"`, a `Client`, or the ambient one.
 
 Hand over a path or URL that every worker sees: each reads its own chunks, and little else travels.
 A lazy Dask or xarray object sends its graph too; the chunks of a persisted one are folded on the
@@ -32,17 +33,29 @@ warning; an open file is refused. Inside a task a model runs on that worker alon
 pickled leaves its `Client` behind. What workers hold before the first block, and the share of their
 memory at which Dask pauses them, count when a plan is checked against their memory.
 
-Workers of another version of streampca, or without it, are refused by name before anything is read;
-those that join later get nothing, with a warning that names them. The span (up to 16 blocks) of a
-worker that dies is folded again. That of one that is paused, silent, or stuck in a read goes to
-another worker, with a warning, at most `span-retries` times.
+`streampca plan --client tcp://host:8786` says what each worker would take: memory, spans, bytes.
+Dask's dashboard names the tasks of a pass, such as `scatter_pass_1`.
 
-Nothing waits in silence for longer than `pause-timeout`. A worker that is silent for so long (no
-heartbeat; 3 seconds at least) is named, and the others go on. Where none is left, or silent workers
-alone have chunks of a persisted X, the pass waits for them, three times as long, and ends with a
-`ClusterError` (exit code 69) that names them. So does one whose scheduler has not answered for that
-time (5 seconds at least). If its connection breaks, a scheduler that starts anew at the same
-address within `pause-timeout` is taken. A worker with less memory than the plan needs is refused.
+**What ends how** (exit code 69 on the command line; a `checkpoint` resumes). P is `pause-timeout`.
+
+- Workers of other versions of streampca, NumPy, SciPy, Numba or Python (3.x) are refused by
+  name before anything is read: bits would depend on who folds a block. So are workers with less
+  memory than the plan needs, with the memory that would do. Those of either kind that join later
+  get no work, with a warning.
+- A worker dies: its spans (up to 16 blocks each) are folded again. It is paused for lack of memory,
+  or stuck in a read: after P they go to another worker, at most `span-retries` times. It is silent
+  (no heartbeat for P, 3 s at least): the others go on without it. All with a warning that names it.
+- All workers are paused or silent, or silent ones alone have chunks of a persisted X: a warning,
+  and `ClusterError` after 3 P, with the names.
+- There is no worker: the pass waits `worker-timeout`, with a warning after P. An adaptive cluster
+  with none starts some, because a task waits. Where the cluster object says that all of its workers
+  have ended (jobs at the end of their time, closed nannies), they are started again, once. If
+  these end too, or none was requested: `ClusterError` at once.
+- The connection to the scheduler is lost (a network that is down, a scheduler that died): a
+  warning, and `ClusterError` after 3 P. If a scheduler answers at the same address before, this one
+  or a new one, the pass goes on from what was merged here. A `Client` looks for it so long during a
+  pass, whatever its `timeout` is. Chunks of a persisted X go with the connection: `ClusterError`.
+- The scheduler is connected and does not answer for P (5 s at least): `ClusterError`.
 
 Partial sums are merged, in the order of the plan, on a worker that has room for the total. The
 client fetches it once per checkpoint interval, and before the last spans in flight, which it merges
@@ -53,7 +66,7 @@ held in memory) comes to it.
 `DASK_STREAMPCA__MEMORY_LIMIT=1GiB`, or in `dask.config.set({"streampca.memory-limit": "1GiB"})`:
 `memory-limit`, `scheduler`, `threads` (where a call says nothing), `checkpoint-interval` (60 s),
 `read-timeout` (600 s for a block), `pause-timeout` (60 s), `span-timeout` (3600 s), `span-retries`
-(2), `worker-timeout` (1800 s without any worker, after `pause-timeout` with a warning).
+(2), `worker-timeout` (1800 s without any worker).
 """
 
 from streampca.passes.blocks import block_edges, easier_axis

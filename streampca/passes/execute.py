@@ -17,7 +17,8 @@ from streampca.kernels import give_back
 from streampca.matrix import ChunkedMatrix, spot_checks
 from streampca.passes.candidates import Planned, Steps, T, choose_pass
 from streampca.passes.cluster.cluster import run_on_cluster
-from streampca.passes.cluster.workers import await_worker, refuse_other_versions, workers_can_read
+from streampca.passes.cluster.versions import refuse_other_versions
+from streampca.passes.cluster.workers import await_worker, patient, workers_can_read
 from streampca.passes.execution import SMALL_NBYTES, Execution, Fold, Running, client_for, is_small
 from streampca.passes.lanes import run_on_lanes
 from streampca.passes.memory import MemoryUse
@@ -203,7 +204,8 @@ def run(plan: PassPlan, wanted: Pass, execution: Execution) -> PassResult:
         with single_threaded_blas():  # on a cluster too: spans are merged here
             if todo and client is not None:
                 checked = replace(work, checks=spot_checks(work.matrix.locations()))
-                run_on_cluster(client, checked, fold, execution)
+                with patient(client):
+                    run_on_cluster(client, checked, fold, execution)
             elif todo:
                 run_on_lanes(work, todo, execution.crew(work, len(todo)), fold)
     except BaseException as error:

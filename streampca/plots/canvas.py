@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # Matplotlib, loaded on first use, and one style.
 
+NORMAL_95 = 1.959963984540054  # standard errors on each side of a 95 % interval
 INK, MUTED, FAINT = "#333333", "#666666", "#e2e2e2"
 
 # Okabe and Ito 2008, "Color Universal Design", without black and without yellow (pale on white)

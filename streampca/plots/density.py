@@ -101,6 +101,38 @@ def _scale_of(cell: Array, values: Array) -> tuple[Array, Any]:
     return mean, ScalarMappable(Normalize(*limits), Continuous.colours())
 
 
+MOST_ELLIPSES = 100  # of single points
+
+
+def draw_uncertainty(ax: Axes, points: Array, covariances: Array) -> None:
+    """The ellipse in which 95 % of samples place each point; of many points, of a fixed sample.
+
+    points : (2, n).  covariances : (n, 2, 2).
+    """
+    from matplotlib.collections import EllipseCollection
+
+    chosen = np.arange(points.shape[1])
+    if len(chosen) > MOST_ELLIPSES:
+        chosen = np.sort(np.random.default_rng(0).choice(chosen, MOST_ELLIPSES, replace=False))
+    values, vectors = np.linalg.eigh(covariances[chosen])
+    lengths = 2 * np.sqrt(CHI2_95 * np.maximum(values, 0.0))
+    angles = np.degrees(np.arctan2(vectors[:, 1, 1], vectors[:, 0, 1]))
+    drawn = EllipseCollection(
+        lengths[:, 1],
+        lengths[:, 0],
+        angles,
+        units="xy",
+        offsets=points[:, chosen].T,
+        offset_transform=ax.transData,
+        facecolors="none",
+        edgecolors=INK,
+        linewidths=0.5,
+        alpha=0.5,
+        zorder=2.5,
+    )
+    ax.add_collection(drawn)
+
+
 def draw_ellipses(ax: Axes, points: Array, groups: Categories) -> None:
     """The ellipse of each category that holds 95 % of a normal distribution, and its name.
 

@@ -8,8 +8,8 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.matrix.places import genome_of
-from streampca.plots.canvas import MUTED, PALETTE, drawing_axes, state
-from streampca.plots.presented import at_most, component_index, presented
+from streampca.plots.canvas import INK, MUTED, NORMAL_95, PALETTE, drawing_axes, state
+from streampca.plots.presented import at_most, component_errors, component_index, presented
 from streampca.report.presentation import Presentation
 
 if TYPE_CHECKING:
@@ -21,13 +21,21 @@ LONGEST_NAME = 40  # characters, to the left of a bar; the table has full names
 
 
 def loadings(
-    result: Any, *, component: int = 1, n: int = 15, view: str | None = None, ax: Axes | None = None
+    result: Any,
+    *,
+    component: int = 1,
+    n: int = 15,
+    view: str | None = None,
+    certainty: Any = None,
+    ax: Axes | None = None,
 ) -> Axes:
     """The features with the largest |loading| on one component, as horizontal bars.
 
     result : a fitted estimator or a Decomposition.  view : "x" (None) or "y" of a model of two
         views, whose loadings are correlations of features with the scores of their view.
     component : its number, from 1.  n : how many features, or all if there are fewer.
+    certainty : what :func:`streampca.bootstrap` returned: lines over the bars are 95 % intervals
+        of the sample, for a component of this variance.
 
     A loading is the component's entry times the square root of its variance, in the units of the
     feature (a correlation, if the features were scaled to unit variance).
@@ -48,12 +56,17 @@ def loadings(
     shown = presented(result, view)
     index = component_index(component, shown)
     count = at_most(n, shown.n_features, "features")
-    names, values = _largest(shown, index, count)
+    order, values = _largest(shown, index, count)
+    names = shown.labels.features.shown(order)
 
     drawn = drawing_axes(ax, (6.0, 1.0 + 0.24 * count), grid="x")
     places = np.arange(count)
     colours = [PALETTE[0] if value >= 0 else PALETTE[4] for value in values]
     drawn.barh(places, values, height=0.7, color=colours)
+    if certainty is not None:
+        deviation = np.sqrt(shown.required(shown.variances, "variances")[index])
+        errors = deviation * component_errors(shown, certainty, [index])[0, order]
+        _draw_errors(drawn, np.array(values), errors)
     drawn.axvline(0.0, color=MUTED, linewidth=0.8)
     drawn.set_yticks(places, labels=[shortened(name) for name in names], parse_math=False)
     drawn.tick_params(axis="y", length=0)
@@ -91,7 +104,10 @@ def loadings_table(result: Any, n: int = 10, *, view: str | None = None) -> np.n
     rows = [
         (index + 1, rank, name, value)
         for index in range(shown.n_components)
-        for rank, (name, value) in enumerate(zip(*_largest(shown, index, count), strict=True), 1)
+        for order, values in [_largest(shown, index, count)]
+        for rank, (name, value) in enumerate(
+            zip(shown.labels.features.shown(order), values, strict=True), 1
+        )
     ]
     width = max((len(row[2]) for row in rows), default=1)
     columns = [
@@ -103,11 +119,23 @@ def loadings_table(result: Any, n: int = 10, *, view: str | None = None) -> np.n
     return np.array(rows, dtype=columns)
 
 
-def _largest(shown: Presentation, index: int, count: int) -> tuple[list[str], list[float]]:
-    """Names and loadings of one component, without forming all (p, k) loadings."""
+def _draw_errors(ax: Axes, values: Array, errors: Array) -> None:
+    ax.errorbar(
+        values,
+        np.arange(len(values)),
+        xerr=NORMAL_95 * errors,
+        fmt="none",
+        ecolor=INK,
+        elinewidth=1.0,
+        capsize=2,
+    )
+
+
+def _largest(shown: Presentation, index: int, count: int) -> tuple[list[int], list[float]]:
+    """Numbers of features and their loadings, without forming all (p, k) loadings."""
     column = shown.loadings(index)
     order = np.argsort(-np.abs(column), kind="stable")[:count]
-    return shown.labels.features.shown(order.tolist()), column[order].tolist()
+    return order.tolist(), column[order].tolist()
 
 
 def shortened(name: str) -> str:

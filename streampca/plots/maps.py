@@ -13,8 +13,8 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels
 from streampca.matrix.places import Grid, grid_of, latitude, longitude
-from streampca.plots.canvas import INK, drawing_axes, sheet, state, style_bar
-from streampca.plots.presented import indices_of, presented
+from streampca.plots.canvas import INK, NORMAL_95, drawing_axes, sheet, state, style_bar
+from streampca.plots.presented import component_errors, indices_of, presented
 from streampca.report.presentation import FeatureMap, Presentation
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def map(
     member: Any = None,
     at: Mapping[str, Any] | None = None,
     view: str | None = None,
+    certainty: Any = None,
     ax: Axes | None = None,
 ) -> Axes:
     """A mode as a map over latitude and longitude, or several modes as a sheet of maps.
@@ -70,6 +71,8 @@ def map(
     level, lag, member : value of that further dimension of the features.  at : of any others,
         ``{"depth": 10.0}``.
     view : "x" (None) or "y" of a model of two views.
+    certainty : what :func:`streampca.bootstrap` returned: colours are pale where a loading does not
+        differ from 0 by two standard errors of the sample.
 
     Colours diverge from 0, and the sheet has one scale. Features without observation (land) are
     grey. Where cartopy is installed and has coastlines on this machine, they are drawn; nothing is
@@ -95,6 +98,7 @@ def map(
     known = {name: value for name, value in chosen.items() if value is not None}
     grid, where, place = _grid_of(shown, variable, known)
     fields = field_map.values(indices)[:, where]
+    pale = _pale(shown, certainty, indices)[:, where]
     limits, colours = _scale(fields, kind)
     panels: list[Axes] = []
     if len(indices) == 1:
@@ -102,13 +106,16 @@ def map(
     else:
         size, gap = _panel(grid, len(indices))
         drawn, panels = sheet(ax, len(indices), size, COLUMNS, gap)
-    for index, field, panel in zip(indices, fields, panels or [drawn], strict=True):
+    for index, field, own, panel in zip(indices, fields, pale, panels or [drawn], strict=True):
         image = _draw_field(drawing_axes(panel, (1, 1)), grid, grid.field(field), limits, colours)
+        if own.any():
+            _draw_pale(panel, grid, grid.field(np.where(own & ~np.isnan(field), 1.0, np.nan)))
         if panels:
             name = shown.name(index, _called(shown, kind))
             panel.set_title(name, loc="left", fontsize="small", color=INK)
     _draw_bar(drawn, image, field_map.meaning(variable))
     title = _title(shown, indices, fields[0], kind, [one for one in (variable, place) if one])
+    title += "; pale: does not differ from 0" * (certainty is not None)
     state(drawn, title, 20.0 if panels else 6.0)
     return drawn
 
@@ -126,6 +133,23 @@ def _map_of(shown: Presentation, kind: str | None) -> tuple[str, FeatureMap]:
 def _called(shown: Presentation, kind: str) -> str | None:
     """What a component is called on its map; None: by its own name."""
     return "EOF" if kind == "eof" and shown.component == "PC" else None
+
+
+def _pale(shown: Presentation, certainty: Any, indices: list[int]) -> Array:
+    """(components, p) True where a loading does not differ from 0. Raises InvalidInputError."""
+    if certainty is None:
+        return np.zeros((len(indices), shown.n_features), np.bool_)
+    errors = component_errors(shown, certainty, indices)
+    return np.asarray(np.abs(shown.components[indices]) <= NORMAL_95 * errors)
+
+
+def _draw_pale(ax: Axes, grid: Grid, where: Array) -> None:
+    """White over the cells with a number."""
+    from matplotlib.colors import ListedColormap
+
+    x, y, values = _eastwards(grid, where)
+    veil: dict[str, Any] = {"cmap": ListedColormap(["white"]), "alpha": 0.65, "shading": "nearest"}
+    ax.pcolormesh(x, y, np.ma.masked_invalid(values), rasterized=True, linewidth=0, **veil)
 
 
 def _scale(fields: Array, kind: str) -> tuple[tuple[float, float], str]:
@@ -259,10 +283,7 @@ def _draw_field(
     from matplotlib import colormaps
     from matplotlib.ticker import MaxNLocator
 
-    x, y = grid.x, grid.y
-    if grid.globe and x.ndim == 1:  # from west to east, also across the meridian where it begins
-        order = np.argsort(x, kind="stable")
-        x, values = x[order], values[:, order]
+    x, y, values = _eastwards(grid, values)
     low, high = limits
     image = ax.pcolormesh(
         x,
@@ -295,6 +316,15 @@ def _draw_field(
     ax.xaxis.set_major_formatter(_east)
     ax.yaxis.set_major_formatter(_north)
     return image
+
+
+def _eastwards(grid: Grid, values: Array) -> tuple[Array, Array, Array]:
+    """x, y and values from west to east, also across the meridian where the grid begins."""
+    x = grid.x
+    if not grid.globe or x.ndim != 1:
+        return x, grid.y, values
+    order = np.argsort(x, kind="stable")
+    return x[order], grid.y, values[:, order]
 
 
 def _east(degrees: float, _: float = 0.0) -> str:

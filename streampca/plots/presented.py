@@ -64,6 +64,35 @@ def refuse_other(found: Any, picture: str, made_by: str) -> None:
         raise InvalidTypeError(f"got a {type(found).__name__}; expected what {made_by} returns")
 
 
+def certain_of(shown: Presentation, certainty: Any) -> Any:
+    """What says how sure the sample makes these components; None where nothing was handed over.
+
+    Raises InvalidTypeError for anything else, InvalidInputError where it is of another model.
+    """
+    if certainty is None:
+        return None
+    values = getattr(getattr(certainty, "variances", None), "values", None)
+    if values is None or not hasattr(certainty, "component_errors"):
+        raise InvalidTypeError(
+            f"certainty is a {type(certainty).__name__}; expected what streampca.bootstrap(model, "
+            "X), jackknife or sampling_errors returns"
+        )
+    if shown.variances is None or not np.array_equal(values, shown.variances[: len(values)]):
+        raise InvalidInputError("certainty is of another model than the picture")
+    return certainty
+
+
+def component_errors(shown: Presentation, certainty: Any, indices: list[int]) -> Array:
+    """(len(indices), p) standard errors of components. Raises as :func:`certain_of`."""
+    sure, last = certain_of(shown, certainty), max(indices) + 1
+    if last > sure.n_components:
+        raise InvalidInputError(
+            f"certainty is of {sure.n_components} components, and the picture of component {last}: "
+            f"streampca.bootstrap(model, X, n_components={last})"
+        )
+    return np.asarray(sure.component_errors(indices))
+
+
 # Components, which are numbered from 1, and counts.
 
 

@@ -21,9 +21,10 @@ from streampca.plots.canvas import (
     state,
 )
 from streampca.plots.colours import Categories, Continuous, colouring
-from streampca.plots.density import draw_density, draw_ellipses
+from streampca.plots.density import draw_density, draw_ellipses, draw_uncertainty
 from streampca.plots.presented import (
     VIEWS,
+    certain_of,
     count_of,
     indices_of,
     plane_of,
@@ -53,6 +54,7 @@ def scores(
     density: bool | None = None,
     ellipses: bool = False,
     view: str | None = None,
+    certainty: Any = None,
     ax: Axes | None = None,
 ) -> Axes:
     """Scatter of the samples on two components, or in space on three.
@@ -69,6 +71,8 @@ def scores(
     density : draw an image of the number of samples instead of points, with the mean of their
         colours; None does so in the plane for more than 50,000.
     ellipses : for each category the ellipse of 95 % of a normal distribution, and its name.
+    certainty : what :func:`streampca.bootstrap` returned: ellipses in which 95 % of samples place
+        the points of the rows that it resampled, of 100 of them at most.
 
     Labelled points are drawn in a fixed shuffled order, so that no group hides another because of
     the order in the file. Without density, of more than 200,000 points a fixed sample is drawn;
@@ -105,6 +109,14 @@ def scores(
         raise InvalidInputError(
             "ellipses=True needs two components, and a category of each sample: labels=names"
         )
+    spread = None
+    if certain_of(shown, certainty) is not None:
+        if not flat or n != len(certainty.scores if certainty.scores is not None else ()):
+            raise InvalidInputError(
+                "certainty draws ellipses on two components, of the rows that streampca.bootstrap "
+                "resampled; the scores are of others"
+            )
+        spread = certainty.score_covariances(tuple(indices))
     dense = flat and (n > MANY if density is None else density)
     drawn = drawing_axes(ax, (6.4, 4.8), dimensions=len(points))
     if dense:
@@ -113,6 +125,8 @@ def scores(
         _draw_points(drawn, points, colours)
     if ellipses and isinstance(colours, Categories):
         draw_ellipses(drawn, points, colours)
+    if spread is not None:
+        draw_uncertainty(drawn, points, spread)
     if both:
         pair, remark = shown.short_name(indices[0]), shown.remarks[indices[0]]
         _name_axes(drawn, [f"{pair}: scores of {one.upper()}" for one in VIEWS])

@@ -17,7 +17,7 @@ from streampca.plots.canvas import (
     logarithmic,
     state,
 )
-from streampca.plots.presented import at_most, presented, refuse_other
+from streampca.plots.presented import at_most, certain_of, presented, refuse_other
 from streampca.report.presentation import Presentation
 
 if TYPE_CHECKING:
@@ -32,12 +32,16 @@ SHARE_TOPS = (0.01, 0.015, 0.025, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 0.75, 1.0)
 SHOWN = 50  # components by default: more would be too thin
 
 
-def scree(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
+def scree(
+    result: Any, ax: Axes | None = None, *, n: int | None = None, certainty: Any = None
+) -> Axes:
     """Share of the TOTAL variance of each component, as bars on one axis.
 
     result : a fitted estimator or a Decomposition. Of a CCA canonical correlations are drawn, of an
         MCA shares of the squared covariance.
     n : how many components from the first; None shows at most 50.
+    certainty : what :func:`streampca.bootstrap` returned: lines over the bars are 95 % intervals
+        of the sample.
 
     The axis is scaled to the shares, so that an elbow among small ones is visible. The title says
     what they add up to; ``plots.r2`` draws their running sum.
@@ -61,7 +65,11 @@ def scree(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
     values = values[:count]
     bars = drawing_axes(ax, (7.0, 4.0), grid="y")
     bars.bar(np.arange(1, count + 1), values, width=0.75, color=PALETTE[0])
-    largest = values.max(initial=0.0)
+    ends = values
+    if (sure := certain_of(shown, certainty)) is not None:
+        ends = _draw_sample(bars, values, sure.shares)
+        bars.legend(frameon=False)
+    largest = max(values.max(initial=0.0), ends.max(initial=0.0))
     top = next((top for top in SHARE_TOPS if top >= largest > 0), 1.0)
     bars.set_ylim(0.0, top)
     bars.set_yticks(np.linspace(0.0, top, 6))
@@ -98,11 +106,15 @@ def _name_components(ax: Axes, shown: Presentation, count: int) -> None:
 # Variances, how certain they are, and the noise below them.
 
 
-def spectrum(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Axes:
+def spectrum(
+    result: Any, ax: Axes | None = None, *, n: int | None = None, certainty: Any = None
+) -> Axes:
     """Variance of each component on a logarithmic axis, with its certificate and the noise level.
 
     result : a fitted estimator or a Decomposition.
     n : how many components from the first; None shows at most 50.
+    certainty : what :func:`streampca.bootstrap` returned: wide bars are 95 % intervals of the
+        sample.
 
     Bars are the certificate's bounds on the error of each variance. A hollow point is a component
     whose direction is not determined: the bound on its angle is a radian or more. The dashed line
@@ -146,6 +158,8 @@ def spectrum(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Ax
             )
     if sure is not None and positive.any():
         _draw_bounds(axes, numbers[positive], variance[positive], sure.bounds[:count][positive])
+    if (sampled := certain_of(shown, certainty)) is not None:
+        _draw_sample(axes, variance, sampled.variances)
     floor = 0.0 if sure is None else sure.floor
     _draw_levels(axes, shown.noise_variance, floor, float(variance[positive].min(initial=np.inf)))
     _name_components(axes, shown, count)
@@ -154,6 +168,24 @@ def spectrum(result: Any, ax: Axes | None = None, *, n: int | None = None) -> Ax
     none = f"{shown.n_components} components; this result has no certificate"
     state(axes, none if sure is None else sure.words)
     return axes
+
+
+def _draw_sample(ax: Axes, values: Array, estimates: Any) -> Array:
+    """Intervals of the sample, for the components that have them. Returns their ends, (m, 2)."""
+    ends: Array = estimates.interval()[: len(values)]
+    known = values[: len(ends)]
+    ax.errorbar(
+        np.arange(1, len(ends) + 1),
+        known,
+        yerr=np.maximum([known - ends[:, 0], ends[:, 1] - known], 0.0),
+        fmt="none",
+        ecolor=INK,
+        elinewidth=1.0,
+        capsize=2,
+        zorder=2.4,
+        label="95 % interval of the sample",
+    )
+    return ends
 
 
 def _draw_bounds(ax: Axes, numbers: Array, variance: Array, bounds: Array) -> None:

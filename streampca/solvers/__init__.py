@@ -18,6 +18,7 @@ from streampca.solvers.certificate import (
     certify_ritz,
     coherent_rounding,
     entry_rounding,
+    hidden_rounding,
     of_products,
     product_floor,
     rank_floor,
@@ -63,6 +64,7 @@ from streampca.solvers.spectrum import (
     signs_of_components,
     singular_form,
     svd_of_r,
+    with_rest_cubes,
 )
 from streampca.solvers.tracy_widom import (
     TracyWidom,
@@ -113,6 +115,7 @@ __all__ = [
     "expanded_step",
     "expansion",
     "factor_bound",
+    "hidden_rounding",
     "known_count",
     "maximum_likelihood",
     "numerical_rank",
@@ -142,4 +145,5 @@ __all__ = [
     "undetermined_after",
     "varimax",
     "varimax_of_r",
+    "with_rest_cubes",
 ]

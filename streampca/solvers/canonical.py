@@ -8,7 +8,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import scipy
 
-from streampca.errors import NonFiniteError
+from streampca.errors import RESCALE, NonFiniteError
 from streampca.kernels import Array, lower_product, norm_estimate
 from streampca.solvers.spectrum import LARGEST, eigh_lower
 
@@ -137,7 +137,7 @@ def independent(scatter: Array, level: Array, least: float = TOLERANCE**2) -> In
     """
     variance, p = np.diagonal(scatter).copy(), len(scatter)
     if not variance.max(initial=0.0) <= LARGEST:
-        raise NonFiniteError("sums of squares overflowed; rescale the columns, X * 1e-100")
+        raise NonFiniteError(f"sums of squares overflowed; {RESCALE}")
     safe, roots = np.where(variance > 0.0, variance, 1.0), np.sqrt(variance * level)
     try:
         whole = scipy.linalg.cholesky(scatter, lower=True, check_finite=False)

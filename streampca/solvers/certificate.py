@@ -15,6 +15,8 @@ from streampca.solvers.spectrum import Spectrum
 SAFETY = 3.0  # Ritz bounds and the floor are about equal to the true error: tripled
 LARGEST = 0.5  # largest sine of an iteration that is reported: of others the condition is unsafe
 ALIKE = 18.0  # relative error of a sum of equal terms, in eps
+AFTER_ONE = 256.0  # of equal small terms after a large one: a BLAS adds up to 512 in turn
+MOST = 0.125  # of the squares of a vector in one entry: its term is large beside all others
 UNDETERMINED = 1.0  # radians: a component whose angle has only a larger bound may point anywhere
 MARGIN = 2.0  # residuals by which the largest remaining eigenvalue may exceed its Ritz value
 
@@ -102,13 +104,22 @@ class Certificate:
         )
 
 
-def of_products(certificate: Certificate, spectrum: Spectrum, work: np.dtype[Any]) -> Certificate:
+def of_products(
+    certificate: Certificate, spectrum: Spectrum, work: np.dtype[Any], hidden: float = 0.0
+) -> Certificate:
     """The certificate of components Z'u / s that were computed in the dtype ``work``.
 
-    Each entry is a sum whose terms may all round in the same direction (:data:`ALIKE`).
+    Each entry is a sum whose terms may all round in the same direction (:data:`ALIKE`), more so
+    after a term that is most of it (:data:`AFTER_ONE`).
+    spectrum : its vectors are u.
+    hidden : sum of squares of means that are subtracted after float64 products.
     """
-    values = np.maximum(spectrum.values[: len(certificate.angle_bound)], 1e-300)
-    share = ALIKE * float(np.finfo(work).eps) * np.sqrt(spectrum.total / values)
+    k = len(certificate.angle_bound)
+    values = np.maximum(spectrum.values[:k], 1e-300)
+    largest = np.max(spectrum.vectors[:, :k] ** 2, axis=0, initial=0.0)
+    alike = np.where(largest > MOST, AFTER_ONE, ALIKE)
+    share = alike * float(np.finfo(work).eps) * np.sqrt(spectrum.total / values)
+    share = share + hidden_rounding(hidden, values) / values
     return replace(certificate, angle_bound=np.minimum(certificate.angle_bound + share, np.pi / 2))
 
 
@@ -167,6 +178,7 @@ def certify_ritz(
     multiplied: Array | None = None,
     rounding: Array | None = None,
     mature: int | None = None,
+    noise: float = 0.0,
 ) -> Certificate:
     """A certificate for the k leading of d Ritz pairs (d,), from their residual norms.
 
@@ -199,6 +211,7 @@ def certify_ritz(
     rounding : (d,) bounds of the error of S x, which also turns x towards its neighbours.
     mature : pairs that a restart kept. Those after them grow from few products, their residuals
         tell nothing of the largest values, and they are not used.
+    noise : of products with any vector. Values below it do not tell what was missed.
     Source: Lehmann 1963, "Optimale Eigenwerteinschliessungen"; Parlett 1998, "The Symmetric
     Eigenvalue Problem", sections 10.5 and 11.7.
     """
@@ -206,9 +219,12 @@ def certify_ritz(
     rounding = np.zeros(len(values)) if rounding is None else rounding / unit
     values, residual = values / unit, residual / unit
     total, floor, divisor = total / unit, floor / unit, divisor / unit
-    left = max(total - float(np.sum(values)), 0.0)
+    unsure = rounding + relative * values  # a large value that is rounded up hides small ones
+    traces = np.maximum(total - np.cumsum(values - unsure), 0.0)
+    left = float(traces[-1])
     angle, bound, gap = np.full(k, np.pi / 2), np.full(k, left), np.zeros(k)
-    rests = _rests(values, residual, total, mature)
+    reach = np.where(values < noise / unit, np.maximum(residual, noise / unit), residual)
+    rests = _rests(values + MARGIN * reach, traces, mature)
     squares = np.cumsum((residual**2)[::-1])[::-1]
     outside = np.hypot(rests.min(initial=np.inf), np.sqrt(np.append(squares, 0.0)[1:]))
     taken = np.minimum(rests, outside)  # norm of C on a residual
@@ -284,17 +300,18 @@ class _Deviation:
         return np.where(np.isfinite(self.inside), np.hypot(outside, 2.0 * self.inside), np.inf)
 
 
-def _rests(values: Array, residual: Array, total: float, mature: int | None) -> Array:
+def _rests(reached: Array, traces: Array, mature: int | None) -> Array:
     """(d,) bounds on the largest eigenvalue outside the span of the s leading Ritz vectors.
 
     Half of all Ritz values, or a quarter of those that a restart kept, have not converged enough:
     there the bound is the trace.
+    reached : (d,) what the eigenvalues near the Ritz values are at most.
+    traces : (d,) of the matrix without these vectors, at most.
     """
-    d = len(values)
-    traces = np.maximum(total - np.cumsum(values), 0.0)
+    d, traces = len(reached), traces.copy()
     trusted = max(0, d - max(4, d // 2) if mature is None else mature - max(4, mature // 4))
     last = d if mature is None else trusted + 1
-    largest = np.maximum.accumulate((values + MARGIN * residual)[:last][::-1])[::-1]
+    largest = np.maximum.accumulate(reached[:last][::-1])[::-1]
     traces[:trusted] = np.minimum(traces[:trusted], largest[1 : trusted + 1])
     return traces
 
@@ -348,6 +365,15 @@ def entry_rounding(work: np.dtype[Any]) -> float:
     The measured error of the sums does not include it. It dominates where sums are short.
     """
     return 2.0 * float(np.finfo(work).eps)
+
+
+def hidden_rounding(hidden: float, value: Any) -> Any:
+    """Rounding of S v, for v of an eigenvalue, if means are subtracted after the products.
+
+    So it is with the stored entries of a sparse matrix. Large means hide small deviations.
+    hidden : sum of squares of the means, over all cells.
+    """
+    return ALIKE * float(np.finfo(np.float64).eps) * np.sqrt(hidden) * np.sqrt(value)
 
 
 def product_floor(

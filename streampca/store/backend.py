@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from streampca.errors import DamagedSourceError, InvalidInputError, SourceError
 from streampca.object_storage import open_objects
 from streampca.paths import BINARY, OBJECTS, no_file, plain_errors, read_inside
-from streampca.store.places import NO_LINKS, hold, in_use, release, writing
+from streampca.store.places import NO_LINKS, Lock, hold, in_use, release, share, writing
 
 # The five operations that a model store needs.
 #
@@ -158,7 +158,7 @@ class LocalBackend:
 
     @contextlib.contextmanager
     def claim(self, name: str) -> Iterator[None]:
-        """Hold a lock by which others see that this process is alive; see ``abandoned``."""
+        """Hold a lock by which others see that this process is alive; see ``claims``."""
         path = self._path(f"{STAGED}/{name}{CLAIM}")
         self._folder(path.parent)
         place = str(path)
@@ -178,6 +178,29 @@ class LocalBackend:
                 path.unlink(missing_ok=True)
             if lock is not None:
                 release(new, lock)
+
+    def reading(self, name: str) -> Lock | None:
+        """A lock by which gc sees that this process reads a file; None where there are none."""
+        try:
+            return share(self.path(name))
+        except OSError:  # the file is gone, or a link: reading it says so
+            return None
+
+    @contextlib.contextmanager
+    def unread(self, name: str) -> Iterator[bool]:
+        """Whether no process reads the file of that name; none begins to within this context."""
+        try:
+            lock = share(self.path(name), exclusive=True)
+        except BlockingIOError:
+            yield False
+            return
+        except OSError:
+            lock = None
+        try:
+            yield True
+        finally:
+            if lock is not None:
+                lock.give_back()
 
     @contextlib.contextmanager
     def _staged(self, data: bytes) -> Iterator[Path]:
@@ -237,12 +260,12 @@ def _can_be_linked(file: Path) -> bool:
     return True
 
 
-def abandoned(backend: LocalBackend) -> list[str]:
-    """The names that were claimed by processes that have died."""
+def claims(backend: LocalBackend, alive: bool) -> list[str]:
+    """The names that were claimed by processes that are alive, or that have died."""
     there = (one for one in backend.list(f"{STAGED}/") if one.name.endswith(CLAIM))
     names = [one.name.removeprefix(f"{STAGED}/").removesuffix(CLAIM) for one in there]
     ours = (name for name in names if NAME.fullmatch(name))
-    return sorted(name for name in ours if not in_use(backend.path(f"{STAGED}/{name}{CLAIM}")))
+    return sorted(name for name in ours if in_use(backend.path(f"{STAGED}/{name}{CLAIM}")) == alive)
 
 
 def disclaim(backend: LocalBackend, name: str) -> None:

@@ -216,8 +216,15 @@ ENTRY: Types = {
     "manifest": (str,),
     "key": (str,),
 }
-ENTRY_MAY_HAVE: Types = {"mended": (list,), "checkpoint": (dict,)}
+ENTRY_MAY_HAVE: Types = {
+    "mended": (list,),
+    "checkpoint": (dict,),
+    "by": (str,),
+    "run": (str,),
+    "alias": (str,),
+}
 LOG: Types = {"reason": (str,), "key": (str,), "current": (str, type(None))}
+LOG_MAY_HAVE: Types = {"by": (str,), "run": (str,)}
 HEAD: Types = {"entry": (str,), "current": (str, type(None))}
 TABLE: Types = {
     "count": (int,),
@@ -236,6 +243,8 @@ ROW = {
     "key": str,
 }  # the columns of a table of versions, in this order
 KINDS = list(ROW.values())
+NAME_OF_ALIAS = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}")
+MOST_ALIASES = 100  # every entry of the log, and its head, have all of them
 
 
 def check_index(whole: Mapping[str, Any], where: str) -> None:
@@ -274,6 +283,7 @@ def check_manifest(whole: Mapping[str, Any], where: str) -> None:
     _check_file(whole["pack"], f"{where}: pack")
     log, where = whole["log"], f"{where}: log"
     _check_types(log, LOG, where)
+    _check_types(log, LOG_MAY_HAVE, where, absent=True)
     _check_current(log, where)
     for name in ("n", "number"):
         check_number(log.get(name), f"{where}: {name}", least=1)
@@ -336,6 +346,16 @@ def _check_versions(names: list[Any], where: str) -> None:
 def _check_current(whole: Mapping[str, Any], where: str) -> None:
     if whole["current"] is not None:
         _check_versions([whole["current"]], where)
+    aliases = whole.get("aliases", {})
+    if not isinstance(aliases, dict) or len(aliases) > MOST_ALIASES:
+        raise DamagedSourceError(
+            f"{where} has the aliases {aliases!r:.80}; expected at most {MOST_ALIASES}, each with "
+            "the id of a version"
+        )
+    for name in aliases:
+        if not NAME_OF_ALIAS.fullmatch(name):
+            raise DamagedSourceError(f"{where} has the alias {name!r:.80}; expected a name")
+    _check_versions(list(aliases.values()), f"{where}: aliases")
 
 
 def check_number(value: Any, where: str, least: int = 0) -> None:

@@ -90,6 +90,17 @@ def set_aside(path: str) -> str:
     return place
 
 
+def share(place: str, exclusive: bool = False) -> Lock:
+    """Lock a file beside others that share it, or alone. Raises BlockingIOError, OSError."""
+    handle = _open(place)
+    try:
+        fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BaseException:
+        os.close(handle)
+        raise
+    return Lock(handle)
+
+
 def _rename_locked(path: str, place: str) -> None:
     lock = _lock(path)
     try:

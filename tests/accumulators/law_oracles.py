@@ -13,6 +13,7 @@ from scipy.stats import multivariate_normal
 from streampca.accumulators import (
     AlternatingStep,
     CrossMoments,
+    FeatureDistances,
     FeaturePosterior,
     FeatureProjection,
     FilledStep,
@@ -204,6 +205,26 @@ def oracle_reconstruction(d: Data) -> Values:
 def read_projection(a: FeatureProjection) -> dict[str, Any]:
     scores, norms = a.projected(), a.state()["norms"]
     return {"scores": scores, "norms": norms, "errors": a.errors(0.0)}
+
+
+def read_distances(a: FeatureDistances) -> dict[str, Any]:
+    n, k = a.projected().shape
+    lost = np.zeros(n) if a.lost is None else a.lost
+    pairs = np.zeros((n, k * (k + 1) // 2)) if a.pairs is None else a.pairs
+    values = {"norms": a.norms, "lost": lost, "pairs": pairs}
+    return {"scores": a.projected(), **{name: np.array(one) for name, one in values.items()}}
+
+
+def oracle_distances(d: Data) -> Values:
+    z, v = d.filled(d.operands["center"], d.operands["scale"]), d.operands["components"]
+    missing, (a, b) = d.missing.astype(float), np.tril_indices(len(v))
+    norms = np.sum(z**2, axis=1)
+    return {
+        "scores": (z @ v.T, 1.0 + np.sqrt(norms)[:, None]),
+        "norms": (norms, 1.0 + norms),
+        "lost": (missing.sum(axis=1), 0),
+        "pairs": (missing @ (v[a] * v[b]).T, 1.0),
+    }
 
 
 def oracle_projection(d: Data) -> Values:

@@ -153,7 +153,14 @@ def record(file: str | None, rows: list[dict[str, Any]], *peers: str) -> None:
     words = [word for word in sys.argv[1:] if word not in ("--record", file)]
     changed = said("git", "status", "--porcelain", "--", "streampca", "tests/benchmarks/*.py")
     head = {
-        "command": shlex.join(["python", "-m", sys.modules["__main__"].__spec__.name, *words]),
+        "command": shlex.join(
+            [
+                "python",
+                "-m",
+                sys.modules["__main__"].__spec__.name.removesuffix(".__main__"),
+                *words,
+            ]
+        ),
         "machine": f"{len(os.sched_getaffinity(0))} cores of {processor()}",
         "date": time.strftime("%Y-%m-%d", time.gmtime()),
         "commit": said("git", "rev-parse", "--short", "HEAD") + " and changes" * bool(changed),

@@ -19,6 +19,8 @@ from streampca.errors import InvalidInputError, SourceError
 from streampca.model_store.stored_version import StoredVersion
 from streampca.model_store.versions import VersionStore
 
+NAMES = st.sampled_from(["champion", "challenger"])
+
 
 class ExpectedVersions(RuleBasedStateMachine):
     """Promotes, rolls back and collects; a child publishes, and tells what each version holds."""
@@ -30,6 +32,7 @@ class ExpectedVersions(RuleBasedStateMachine):
         self.values: list[Any] = []  # of every published version, by number
         self.removed: set[int] = set()
         self.stack: list[int] = []  # promoted numbers
+        self.names: dict[str, int] = {}  # aliases
 
     @property
     def store(self) -> VersionStore:
@@ -78,12 +81,29 @@ class ExpectedVersions(RuleBasedStateMachine):
         del self.stack[self.stack.index(earlier[-1]) + 1 :]
 
     @precondition(lambda self: self.values)
+    @rule(name=NAMES, data=st.data())
+    def alias(self, name: str, data: st.DataObject) -> None:
+        number = data.draw(st.sampled_from(self.there))
+        assert self.store.alias(name, number).number == number
+        self.names[name] = number
+
+    @precondition(lambda self: self.names)
+    @rule(name=NAMES)
+    def remove_alias(self, name: str) -> None:
+        if self.names.pop(name, None) is None:
+            with pytest.raises(InvalidInputError, match="has no alias"):
+                self.store.remove_alias(name)
+            return
+        self.store.remove_alias(name)
+
+    @precondition(lambda self: self.values)
     @rule(keep=st.integers(1, 3))
     def gc(self, keep: int) -> None:
-        self.store.gc(keep, grace=0)
-        count = len(self.values)
-        kept = {*range(count - keep + 1, count + 1), *self.stack[-keep:]}
-        self.removed |= set(range(1, count + 1)) - kept
+        would = self.store.gc(keep, grace=0, dry_run=True)
+        assert self.store.gc(keep, grace=0) == would
+        promoted = [n for n in self.stack if n in self.there]
+        kept = {*self.there[-keep:], *promoted[-max(keep, 2) :], *self.names.values()}
+        self.removed |= {*self.there} - kept
 
     @invariant()
     def all_is_as_told(self) -> None:
@@ -93,6 +113,7 @@ class ExpectedVersions(RuleBasedStateMachine):
         store = self.store
         assert [version.number for version in store.versions()] == self.there
         assert store.verify() == {}
+        assert {name: one.number for name, one in store.aliases().items()} == self.names
         if self.stack:
             served = store.find()
             assert served.number == self.stack[-1]

@@ -1,21 +1,25 @@
 """Starts refreshes, and writers of stores, in processes forked from one that imported everything.
 
-Reads one line of JSON for each request: ``{"job": path, "options": [of refresh],
-"processes": n, "file_limit": bytes, "locked": true, "kill": signal, "after": seconds, "die_at":
-number of a system call, "clock": seconds ahead, "limit": seconds, after which it counts as hanging
-and answers 124}``, or ``{"write": store, "last": i, ...}`` for a writer that publishes i + 1,
-i + 2, ... and says so; answers with the exit codes and the output.
+Reads one line of JSON for each request: ``{"job": path, "options": [of refresh], "command": [words
+of another command], "processes": n, "file_limit": bytes, "locked": true, "kill": signal, "after":
+seconds, "die_at": number of a system call, "full_at": number of a flush from which on the disk is
+full, "clock": seconds ahead, "host": name of another host, "limit": seconds, after which it counts
+as hanging and answers 124}``, or ``{"write": store, "last": i, ...}`` for a writer that publishes
+i + 1, i + 2, ... and says so; answers with the exit codes and the output.
 """
 
 from __future__ import annotations
 
 import contextlib
+import datetime
+import errno
 import gc
 import importlib
 import json
 import os
 import resource
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -35,10 +39,13 @@ def child(request: dict[str, Any], out: str) -> int:
         limit = request["file_limit"]
         resource.setrlimit(resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
     if request.get("clock"):
-        real, ahead = time.time, request["clock"]
-        time.time = lambda: max(0.0, real() + ahead)
+        set_clock(request["clock"])
+    if "host" in request:
+        socket.gethostname = lambda: request["host"]
     if "die_at" in request:
         die_at(request["die_at"])
+    if "full_at" in request:
+        fill_disk(request["full_at"])
     if not request.get("locked", True):
         refresh.only_one = lambda place: contextlib.nullcontext()  # type: ignore[assignment]
     handle = os.open(out, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
@@ -50,7 +57,8 @@ def child(request: dict[str, Any], out: str) -> int:
     try:
         if "write" in request:
             write(request["write"], request["last"])
-        code = main(["refresh", request["job"], *request.get("options", ["-q"])])
+        job = request.get("job", "")
+        code = main(request.get("command") or ["refresh", job, *request.get("options", ["-q"])])
     except SystemExit as stop:
         code = int(stop.code or 0)
     except KeyboardInterrupt:
@@ -59,6 +67,30 @@ def child(request: dict[str, Any], out: str) -> int:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         sys.stdout.flush()
         os._exit(code)
+
+
+def set_clock(ahead: float) -> None:
+    """The clock of this process is so many seconds ahead."""
+    real, plain = time.time, datetime.datetime
+    time.time = lambda: max(0.0, real() + ahead)
+
+    class Shifted(plain):  # type: ignore[misc,valid-type]
+        @classmethod
+        def now(cls, tz: Any = None) -> Any:
+            return plain.fromtimestamp(time.time(), tz)
+
+    datetime.datetime = Shifted  # type: ignore[misc]
+
+
+def fill_disk(number: int) -> None:
+    """The disk is full from that flush on."""
+    count = iter(range(number))
+
+    def flush(handle: int) -> None:
+        if next(count, None) is None:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    os.fsync = flush  # type: ignore[assignment]
 
 
 def die_at(number: int) -> None:

@@ -77,13 +77,13 @@ def test_another_cluster_goes_on(
             done.append(advance.blocks_done)
 
         with (
-            dask.config.set({"distributed.comm.timeouts.connect": "2s"}),
+            dask.config.set(
+                {"distributed.comm.timeouts.connect": "2s", "streampca.pause-timeout": 2.0}
+            ),
             contextlib.nullcontext() if alone else without_a_word(),
         ):
             client = first.client()
-            client._timeout = (
-                5  # for which a lost scheduler is looked for, not 60 s as at the start
-            )
+            client._timeout = 5  # a lost scheduler is looked for 6 s, not 60 s as at the start
             with pytest.raises(ClusterError, match=LOST):
                 fit(source, scheduler=client, checkpoint=work, progress=kill)
             with contextlib.suppress(TimeoutError):

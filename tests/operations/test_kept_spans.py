@@ -145,12 +145,29 @@ def test_an_append_writes_its_own_span_alone(
     growing.append(5)
     growing.run(keep=2)
     assert len(growing.version().read("spans")[1]["parts"]) == 5
-    growing.append(5)
-    growing.run()
+    for _ in range(2):
+        growing.append(5)
+        growing.run()
     streampca.ModelStore(growing.folder / "models").gc(1, grace=0)
     growing.array[3, 3] += 1.0
     done = growing.run()
     assert (done.how, "no sums of spans were kept" in done.why) == ("full", True)
+    growing.check()
+
+
+@pytest.mark.parametrize("name", ["manifest.json", "files.zip"])
+def test_where_the_sums_of_an_earlier_version_are_damaged_all_rows_are_read(
+    name: str, growing: Growing
+) -> None:
+    growing.run()
+    first = growing.version()
+    growing.append(5)
+    assert growing.run().how == "append"
+    file = growing.folder / "models" / "versions" / first.id / name
+    file.write_bytes(file.read_bytes()[:-9])
+    growing.array[3, 3] += 1.0
+    done = growing.run()
+    assert (done.how, "sums" in done.why) == ("full", True)
     growing.check()
 
 

@@ -146,8 +146,8 @@ def test_on_stderr_there_is_nothing_but_the_log(
     assert [line["kind"] for line in lines if line["level"] == "warning"] == [
         "DominantFeatureWarning"
     ]
-    assert main([*words, "-o", str(tmp_path)]) == 73
-    assert lines_of(capsys.readouterr().err)[-1]["kind"] == "occupied"
+    assert main([*words, "-o", str(tmp_path / "x.npy")]) == 65
+    assert lines_of(capsys.readouterr().err)[-1]["kind"] == "invalid_input"
     words[-1] = "text"
     assert main([*words, "--log-level", "error", "--memory-limit", "1KiB"]) == 69
     (line,) = capsys.readouterr().err.splitlines()
@@ -243,6 +243,7 @@ def test_fields_without_secrets_that_json_has(tmp_path: Path) -> None:
     line = json.loads(JsonLines().format(record))
     assert (line["message"], line["urls"]) == ("read s3://c/d", ["s3://c/d"])
     assert (line["n"], line["nan"], line["path"]) == (3, None, str(tmp_path))
+    assert (line["run"], line["pid"]) == (None, os.getpid())
     assert line["time"] != 1
     with pytest.raises(OutputError, match="folder"):
         LogFile(str(tmp_path / "no" / "x.log"))
@@ -293,7 +294,7 @@ def test_the_progress_file_of_a_command(
         while "block 3/4" not in runs.note_at(place)["run"]["progress"]:
             pass
         code, found = told()
-        assert (code, found["run"]["state"]) == (0, "running")
+        assert (code, found["run"]["state"], found["run"]["at"]["block"]) == (0, "running", 3)
         assert main(["status", place]) == 0
         assert "running" in capsys.readouterr().out
     text = json.loads(Path(place).read_text())

@@ -290,6 +290,19 @@ def test_what_was_rolled_back_twice_is_not_made_again(nightly: Nightly) -> None:
     assert nightly.store.latest().number == 1
 
 
+@pytest.mark.parametrize("name", ["manifest.json", "files.zip"])
+def test_a_damaged_version_that_is_not_served_is_made_again(nightly: Nightly, name: str) -> None:
+    nightly.run()
+    append(nightly)
+    damaged = nightly.store.find(nightly.run().version)
+    nightly.store.rollback()
+    assert nightly.run().status == "unchanged"  # it was rolled back
+    Path(nightly.entries["store"], "versions", damaged.id, name).write_bytes(b"cut")
+    done = nightly.run()
+    assert (done.status, done.version, done.samples) == ("published", 3, 140)
+    assert list(nightly.store.verify()) == [2]
+
+
 def test_data_that_go_back_are_published_again(nightly: Nightly) -> None:
     nightly.run()
     append(nightly)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import json
 import os
@@ -16,13 +17,15 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+import zarr
 
 import streampca
 from streampca.cli import main
-from streampca.errors import ConfigError, SourceError
+from streampca.errors import BusyError, ConfigError, SourceError
 from streampca.operations import runs
 from streampca.operations.config import check_job
 from streampca.operations.status import status
+from streampca.operations.work_folder import only_one
 from tests.operations.test_refresh import Nightly, data
 
 pytestmark = pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
@@ -115,11 +118,13 @@ def test_a_failed_and_a_refused_run(tmp_path: Path) -> None:
 def test_a_damaged_version_is_an_error(tmp_path: Path) -> None:
     job = Nightly(tmp_path)
     job.run()
-    for folder in (Path(job.entries["store"]) / "versions").iterdir():
-        shutil.rmtree(folder)
-    found = told(job)
-    assert (found.level, found.served) == ("error", None)
-    assert found.next.startswith("streampca models verify")
+    (folder,) = (Path(job.entries["store"]) / "versions").iterdir()
+    (folder / "files.zip").write_bytes(b"cut")
+    for _ in range(2):
+        found = told(job)
+        assert (found.level, found.served) == ("error", None)
+        assert found.next.startswith("streampca models verify")
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 RUN = """
@@ -243,20 +248,62 @@ class Told:
 
     def __init__(self, folder: Path, seed: int) -> None:
         self.job, self.rng = Nightly(folder, freshness=WINDOWS), np.random.default_rng(seed)
-        self.place = Path(self.job.place)
-        self.written = self.taken = 100  # rows that were committed; rows of the last success
+        self.place, self.store = Path(self.job.place), Path(self.job.entries["store"])
+        self.written = self.there = 100  # rows that are written to their end, and rows
         self.versions: list[int] = []  # samples of each version
         self.stack: list[int] = []  # promoted versions
         self.age, self.state = 0.0, "never"  # hours since the last success; of the last run
-        self.gone = False
+        self.away: dict[Path, bytes | None] = {}  # files of the source that are gone or cut
+        self.lost: dict[Path, bytes] = {}  # files of the served version
+        self.log: dict[Path, bytes] = {}  # torn files of the log
+
+    # -- the writer
 
     def append(self) -> None:
-        if not self.gone:
-            streampca.append(self.job.place, data(7, self.written))
-            self.written += 7
+        if not self.away:
+            self.finish()
+            streampca.append(self.job.place, data(7, self.there))
+            self.written = self.there = self.there + 7
+
+    def partial_append(self) -> None:
+        """The writer dies after four rows of ten."""
+        if not self.away:
+            self.finish()
+            array = zarr.open_array(self.job.place)
+            array.resize((self.there + 10, 8))
+            array[self.there : self.there + 4] = data(4, self.there)
+            self.written, self.there = self.there + 4, self.there + 10
+
+    def finish(self) -> None:
+        """The writer comes back."""
+        if not self.away and self.written < self.there:
+            rows = slice(self.written, self.there)
+            zarr.open_array(self.job.place)[rows] = data(rows.stop - rows.start, rows.start)
+            self.written = self.there
+
+    def hide(self) -> None:
+        away = self.place.with_name("away")
+        if self.place.is_dir() and not self.away:
+            self.place.rename(away)
+            self.away = {away: None}
+        elif away in self.away:
+            away.rename(self.place)
+            self.away = {}
+
+    def corrupt_source(self) -> None:
+        """A chunk of old rows is cut; or it comes back from the backup."""
+        if not self.away and self.versions:
+            chunk = self.place / "c" / "0" / "1"
+            self.away = {chunk: chunk.read_bytes()}
+            chunk.write_bytes(self.away[chunk][:100])
+        elif (content := next(iter(self.away.values()), None)) is not None:
+            next(iter(self.away)).write_bytes(content)
+            self.away = {}
+
+    # -- the job
 
     def run(self) -> None:
-        if self.gone:
+        if self.away or self.lost:
             with pytest.raises(SourceError):
                 self.job.run()
             self.state = "failed"
@@ -266,58 +313,145 @@ class Told:
         if found.status == "published":
             self.versions.append(self.written)
             self.stack.append(len(self.versions))
+            self.log = {}  # the entry is a checkpoint: what was torn does not matter any more
 
     def die(self) -> None:
         """As a run that is killed: it notes no end."""
         runs.RunNote(self.job.entries["store"]).__enter__()._ended.set()
-        path = Path(self.job.entries["store"] + runs.FOLDER) / runs.NAME
-        note = json.loads(path.read_text())
-        note["run"]["pid"] = 2**22 + 5  # more than there are
-        path.write_text(json.dumps(note))
+        self.note("run", pid=2**22 + 5)  # more than there are
         self.state = "died"
 
-    def hide(self) -> None:
-        away = self.place.with_name("away")
-        (away if self.gone else self.place).rename(self.place if self.gone else away)
-        self.gone = not self.gone
+    def fill_disk(self) -> None:
+        """The disk is full from some flush on, and the process ends."""
+        if self.away or self.lost:
+            return
+        left, flush, before = iter(range(int(self.rng.integers(12)))), os.fsync, self.noted()
+        count = len(self.job.store.versions()) if self.job.store.exists() else 0
+
+        def full(handle: int) -> None:
+            if next(left, None) is None:
+                raise OSError(28, "No space left on device")
+            flush(handle)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(os, "fsync", full)
+            with contextlib.suppress(OSError):
+                self.job.run()
+        after = self.noted()
+        if after.get("run", {}).get("id") != before.get("run", {}).get("id"):
+            ended = "ended" in after["run"]
+            failed = after["run"].get("status") == "failed"
+            self.state = ("failed" if failed else "ended") if ended else "died"
+            if not ended:
+                self.note("run", pid=2**22 + 5)
+        if after.get("success") != before.get("success"):
+            self.age = 0.0
+        if self.job.store.exists() and len(self.job.store.versions()) > count:
+            self.versions.append(self.written)
+            self.stack.append(len(self.versions))
+            self.log = {}
+
+    def lock(self) -> None:
+        """The file of a lock was left by another host; or a process holds the lock."""
+        with only_one(self.job.entries["store"]):
+            if self.rng.random() < 0.5:
+                with pytest.raises(BusyError):
+                    self.job.run()
+
+    # -- the operator, and time
 
     def rollback(self) -> None:
         if len(self.stack) > 1:
             self.job.store.rollback()
             self.stack.pop()
+            self.lost, self.log = self.restored(self.lost), {}
 
-    def wait(self) -> None:
-        if self.versions:
-            self.age += (hours := float(self.rng.choice([3, 20, 40])))
-            path = Path(self.job.entries["store"] + runs.FOLDER) / runs.NAME
-            note = json.loads(path.read_text())
-            then = datetime.datetime.fromisoformat(note["success"]["time"])
-            note["success"]["time"] = (then - datetime.timedelta(hours=hours)).isoformat()
-            path.write_text(json.dumps(note))
+    def promote(self) -> None:
+        if self.versions and not self.lost:
+            number = int(self.rng.integers(1, len(self.versions) + 1))
+            if number != self.stack[-1]:
+                self.log = {}
+            self.job.store.promote(number)
+            self.stack = [*(one for one in self.stack if one != number), number]
+
+    def corrupt_version(self) -> None:
+        """A file of the served version is lost or cut; or it comes back from the backup."""
+        if self.lost or not self.stack:
+            self.lost = self.restored(self.lost)
+            return
+        folder = self.store / "versions" / self.job.store.latest().id
+        file = folder / str(self.rng.choice(["manifest.json", "files.zip"]))
+        self.lost = {file: file.read_bytes()}
+        file.write_bytes(self.lost[file][:50]) if self.rng.random() < 0.5 else file.unlink()
+
+    def tear_log(self) -> None:
+        if self.versions and not self.log:
+            file = self.store / "_head.json"
+            self.log = {file: file.read_bytes()}
+            file.write_bytes(b"{")
+
+    def restored(self, files: dict[Path, bytes]) -> dict[Path, bytes]:
+        for file, content in files.items():
+            file.write_bytes(content)
+        return {}
+
+    def wait(self, *hours: int) -> None:
+        if "success" in self.noted():
+            self.age += (past := float(self.rng.choice(hours or (3, 20, 40))))
+            then = datetime.datetime.fromisoformat(self.noted()["success"]["time"])
+            self.note("success", time=(then - datetime.timedelta(hours=past)).isoformat())
+
+    def clock_jump(self) -> None:
+        self.wait(-90, 90)
+
+    def noted(self) -> Any:
+        path = Path(self.job.entries["store"] + runs.FOLDER) / runs.NAME
+        return json.loads(path.read_text()) if path.exists() else {}
+
+    def note(self, section: str, **fields: Any) -> None:
+        noted = self.noted()
+        noted[section] |= fields
+        (Path(self.job.entries["store"] + runs.FOLDER) / runs.NAME).write_text(json.dumps(noted))
+
+    # -- the truth
 
     def check(self) -> None:
         found = told(self.job)
         assert found.run["state"] == {"failed": "ended"}.get(self.state, self.state)
         served = self.stack[-1] if self.stack else None
-        assert (found.served or {}).get("version") == served
-        expected = {"error"} if served is None or self.age > 50 else set()
-        expected |= {"warn"} if self.state in ("failed", "died") or 26 < self.age <= 50 else set()
-        expected |= {"unknown"} if self.gone else set()
+        assert (found.served or {}).get("version") == (None if self.lost else served)
+        age = self.age + 1e-3  # this took its time
+        expected = {"error"} if served is None or self.lost or age > 50 else set()
+        late = 26 < age <= 50 or age < 0
+        expected |= {"warn"} if self.state in ("failed", "died") or late or self.log else set()
+        cut = self.away and self.place.is_dir()  # its length says that it changed, and no more
+        expected |= {"unknown"} if (self.away and not cut) or self.lost else set()
         assert levels(found) == expected, found
-        if not self.gone:
-            assert found.source["samples"] == self.written
-            # a version that was rolled back holds these rows already
-            new = self.versions and self.written not in self.versions[self.stack[-1] - 1 :]
-            rows = self.written - (self.versions[served - 1] if served else 0)
-            assert found.source["waiting"] == (rows if new or not self.versions else 0)
+        if self.away or self.lost:
+            assert not cut or self.lost or found.source["change"] == "changed"
+            return
+        assert found.source["samples"] == self.there
+        assert found.source["behind"] == self.there - self.written
+        # a version that was rolled back holds these rows already
+        new = self.versions and self.written not in self.versions[self.stack[-1] - 1 :]
+        rows = self.written - (self.versions[served - 1] if served else 0)
+        assert found.source["waiting"] == (rows if new or not self.versions else 0)
 
 
 def history(folder: Path, seed: int, events: int) -> None:
     one = Told(folder, seed)
-    happenings = (one.append, one.run, one.run, one.die, one.hide, one.rollback, one.wait)
+    writer = (one.append, one.append, one.partial_append, one.finish, one.hide, one.corrupt_source)
+    job = (one.run, one.run, one.run, one.run, one.die, one.fill_disk, one.lock)
+    rest = (one.rollback, one.promote, one.corrupt_version, one.tear_log, one.wait, one.clock_jump)
+    happenings, done = (*writer, *job, *rest), []
     for _ in range(events):
-        happenings[one.rng.integers(len(happenings))]()
-        one.check()
+        event = happenings[one.rng.integers(len(happenings))]
+        done.append(event.__name__)
+        event()
+        try:
+            one.check()
+        except (AssertionError, SourceError) as error:
+            raise AssertionError(f"seed {seed}: {done}: {error}") from error
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import io
@@ -233,25 +234,27 @@ def test_gc_leaves_young_orphans_and_takes_old_ones(store: VersionStore) -> None
     store.commit(part(0), {})
     store.backend.put("versions/0123456789abcdef/model/x", b"of a writer that died")
     assert store.gc() == []
-    assert store.gc(grace=0) == ["versions/0123456789abcdef/model/x"]
+    (gone,) = store.gc(grace=0)
+    assert (gone.name, gone.nbytes) == ("versions/0123456789abcdef/model/x", 21)
 
 
 def test_who_was_condemned_by_gc_while_writing_is_told(
     store: VersionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The commit is refused: it would be a version without files."""
+    """The commit is refused: it would be a version without files. On a disk gc sees the writer."""
     store.commit(part(0), {})
+    local = isinstance(store.backend, LocalBackend)
     append = versions.append
 
     def gc_first(*arguments: Any, **more: Any) -> Any:
         monkeypatch.setattr(versions, "append", append)
-        assert VersionStore(store.backend).gc(grace=0)
+        assert bool(VersionStore(store.backend).gc(grace=0)) != local
         return append(*arguments, **more)
 
     monkeypatch.setattr(versions, "append", gc_first)
-    with pytest.raises(BusyError, match="gc removed"):
+    with contextlib.nullcontext() if local else pytest.raises(BusyError, match="gc removed"):
         store.commit(part(1), {})
-    assert [v.number for v in store.versions()] == [1]
+    assert len(store.versions()) == 1 + local
     assert store.verify() == {}
 
 

@@ -26,10 +26,17 @@ from test_checkpoint import goes_on
 import streampca.sources
 from streampca import PCA
 from streampca.accumulators import CrossProduct, RFactor, Scatter
-from streampca.errors import ClusterError, InvalidInputError, MemoryLimitError, NonFiniteError
+from streampca.errors import (
+    ClusterError,
+    InvalidInputError,
+    MemoryLimitError,
+    MemoryPlanWarning,
+    NonFiniteError,
+)
 from streampca.passes import Advance, PassResult, check_workers, find_client
 from streampca.passes.cluster import clients, cluster
 from streampca.passes.cluster.parcel import Parcel
+from streampca.passes.cluster.worker_memory import too_small
 from streampca.passes.records import KEPT
 
 
@@ -418,6 +425,17 @@ def test_worker_too_small_for_the_plan() -> None:
         check_workers(Crowd((GiB, 1), (GiB, 16)), plan)
     with pytest.raises(MemoryLimitError, match="tcp://worker:5"):
         check_workers(Crowd(*[(GiB, 1)] * 5, (200 * 2**20, 1)), plan)
+
+
+def test_a_worker_that_joins_and_is_too_small_gets_no_work() -> None:
+    GiB = 2**30
+    plan = PCA(5, svd_solver="scatter").plan(Unread((200_000, 4000), "float32", (1000, 4000)))
+    crowd = Crowd((4 * GiB, 1), (200 << 20, 1), (None, 64))
+    with pytest.warns(MemoryPlanWarning, match="worker:1 may use 200 MiB.* is left out of this"):
+        assert too_small(crowd, plan) == {"tcp://worker:1"}
+    assert too_small(crowd, plan) == {"tcp://worker:1"}  # and no second warning
+    with pytest.raises(MemoryLimitError, match="worker:0 may use 200 MiB"):
+        too_small(Crowd((200 << 20, 1)), plan)
 
 
 def test_worker_holds_all_operands() -> None:

@@ -28,11 +28,12 @@ from streampca.errors import (
     StuckWorkerWarning,
 )
 from streampca.passes import Advance, PassResult
-from streampca.passes.cluster import calls, flight, workers
+from streampca.passes.cluster import calls, flight, versions
 from streampca.passes.cluster.calls import SchedulerGoneError
 from streampca.passes.cluster.flight import Flight
 from streampca.passes.cluster.parcel import Parcel, Terms, fold_on_worker
-from streampca.passes.cluster.workers import await_worker, refuse_other_versions
+from streampca.passes.cluster.versions import refuse_other_versions
+from streampca.passes.cluster.workers import await_worker
 
 # -- one worker after another, on a cluster that only answers ----------------------------------
 
@@ -123,7 +124,7 @@ def flown(cluster: Cluster, monkeypatch: Any, **settings: float) -> Flight:
             "worker a is paused: 250 MiB of its 300 MiB of memory are in use",
             60,
         ),
-        ({"last_seen": 930.0}, "blocks 4 to 5 wait after 15 s: worker a is silent", 15),
+        ({"last_seen": 930.0}, "blocks 4 to 5 wait after 5 s: worker a is silent", 5),
         ({}, "blocks 4 to 5 were not done within 3600 s on worker a", 3600),
     ],
 )
@@ -139,6 +140,17 @@ def test_a_span_goes_to_another_worker(
     assert one.has_room()
     one.add(1, range(6, 8))
     assert cluster.sent[-1] == (0, ["b"])  # nothing more of this pass goes there
+
+
+def test_a_worker_that_is_too_small_gets_no_span(monkeypatch: Any) -> None:
+    cluster = Cluster()
+    answering(cluster, monkeypatch)
+    monkeypatch.setattr(flight, "other_versions", lambda client, again=False: set())
+    one = Flight(cluster, cluster.send, too_small=lambda: {"a"})
+    assert one.has_room()
+    one.add(0, range(2))
+    assert cluster.sent == [(0, ["b"])]
+    assert one.usable() == ["b"]
 
 
 def test_a_worker_that_was_heard_of_is_left_alone(monkeypatch: Any) -> None:
@@ -481,7 +493,7 @@ asyncio.run(work())
 
 
 STRANGERS = {
-    "none": "sys.modules['streampca'] = None",
+    "no": "sys.modules['streampca'] = None",
     "0.0.9": "",  # in the folder where it starts
     "0.0.8": "sys.path.remove(''); import streampca; streampca.__version__ = '0.0.8'",
 }
@@ -515,21 +527,21 @@ def strangers(tmp_path: Path) -> Iterator[Callable[..., None]]:
 def test_other_versions_are_refused_by_name(strangers: Any, monkeypatch: Any) -> None:
     from distributed import Client, LocalCluster
 
-    assert workers.VERSION_SECONDS <= 5
+    assert versions.VERSION_SECONDS <= 5
     with (
         LocalCluster(n_workers=0, host="127.0.0.1", dashboard_address="127.0.0.1:0") as empty,
         Client(empty, set_as_default=False) as client,
     ):
-        strangers(client, "none", "0.0.9")
+        strangers(client, "no", "0.0.9")
         matrix = ToyMatrix(wild(100, 2))
         for _ in range(2):
             with pytest.raises(ClusterError) as caught:
                 summed(matrix, client)
-            ours = re.escape(workers.our_version())
+            ours = re.escape(versions.our_versions()["streampca"])
             for words in (
                 f"this process has streampca {ours}; worker tcp:",
                 "worker tcp://[^ ]* has streampca 0.0.9",
-                "worker tcp://[^ ]* has none",
+                "worker tcp://[^ ]* has no streampca",
                 f"pip install streampca=={ours}",
             ):
                 caught.match(words)
@@ -537,7 +549,9 @@ def test_other_versions_are_refused_by_name(strangers: Any, monkeypatch: Any) ->
         monkeypatch.setattr(
             sys.modules["streampca.passes.execute"], "refuse_other_versions", lambda c: None
         )
-        with pytest.raises(ClusterError, match=r"worker tcp://.* has (none|streampca 0.0.9)"):
+        with pytest.raises(
+            ClusterError, match=r"worker tcp://.* has (no streampca|streampca 0.0.9)"
+        ):
             summed(matrix, client)
         assert not matrix.log
 
@@ -586,7 +600,7 @@ def test_other_versions_that_come_later_get_nothing(
         assert same_bits(state(here), state(again))
         said = " ".join(str(one.message) for one in warned)  # of one that answers late, later
         for kind in kinds:
-            assert len(re.findall(rf"has (?:streampca )?{re.escape(kind)}", said)) == 1, said
+            assert len(re.findall(rf"has (?:streampca )?{re.escape(kind)}\b", said)) == 1, said
         client.retire_workers([next(iter(inside.workers.values())).address])
         with pytest.raises(ClusterError, match=r"has streampca 0.0.8.*pip install"):
             summed(ToyMatrix(x), client)
@@ -594,16 +608,20 @@ def test_other_versions_that_come_later_get_nothing(
 
 def test_a_task_of_another_version_is_refused() -> None:
     work = Parcel(None)
-    (error,) = [fold_on_worker(work, range(1), Terms("9.9", 1, 1.0), Parcel({})).content]
-    assert isinstance(error, ClusterError)
-    assert f"has streampca {workers.our_version()}" in str(error)
+    ours = versions.our_versions()
+    for name, line in (("streampca", "pip install streampca==9"), ("Python", "(Python 9)")):
+        terms = Terms({**ours, name: "9"}, 1, 1.0)
+        (error,) = [fold_on_worker(work, range(1), terms, Parcel({})).content]
+        assert isinstance(error, ClusterError)
+        assert f"this process has {name} 9; worker  has {name} {ours[name]}." in str(error)
+        assert line in str(error)
 
 
 def test_a_worker_that_does_not_answer_is_not_refused(two_threads: Any, monkeypatch: Any) -> None:
-    monkeypatch.setattr(workers, "VERSION_SECONDS", 0.05)
-    monkeypatch.setattr(workers, "THEIRS", "__import__('time').sleep(0.3)")
+    monkeypatch.setattr(versions, "VERSION_SECONDS", 0.05)
+    monkeypatch.setattr(versions, "THEIRS", "__import__('time').sleep(0.3)")
     refuse_other_versions(two_threads)
-    assert not workers._known[two_threads]  # it is asked again
+    assert not versions._known[two_threads]  # it is asked again
 
 
 # -- processes that stop -----------------------------------------------------------------------

@@ -324,7 +324,10 @@ class RunningParameters(Parameters):
             best to hand over, and must see the same store there; a lazy Dask array sends its graph
             too, and a persisted one is folded where it lies. An array in memory is folded here,
             unless an address or a Client is named: then it is sent there once. Inside a task of
-            that cluster the fit runs on its worker.""",
+            that cluster the fit runs on its worker. Every wait ends, with a warning before and a
+            ClusterError that names whom it waited for: silent or paused workers, or a lost
+            scheduler, after 180 s; no worker, after 1800 s, or at once where the cluster object
+            says that none will come. ``streampca.passes`` has the list.""",
     )
     threads: int | None = parameter(
         default=None,

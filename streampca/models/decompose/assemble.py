@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from streampca.errors import (
+    RESCALE,
     AccuracyWarning,
     DominantFeatureWarning,
     DroppedFeaturesWarning,
@@ -17,7 +18,7 @@ from streampca.errors import (
     shorten,
     warn_caller,
 )
-from streampca.kernels import Array, ColumnStats
+from streampca.kernels import VARIES, Array, ColumnStats, reciprocal
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, Resolution, Scaling
 from streampca.matrix.places import on_globe
 from streampca.models.contract.request import Request
@@ -100,6 +101,18 @@ class FeatureSummary:
         )
 
 
+def hidden_squares(matrix: ChunkedMatrix, mean: Any, divisors: Any, weight: float) -> float:
+    """Sum of squares of the means that are subtracted after products: of sparse matrices.
+
+    mean, divisors : (p,) of the columns; None for no divisors.  weight : of all samples.
+    """
+    if not matrix.sparse:
+        return 0.0
+    scaled = np.asarray(mean) * (1.0 if divisors is None else reciprocal(np.asarray(divisors)))
+    with np.errstate(over="ignore"):
+        return weight * float(np.sum(scaled**2))
+
+
 def left_out_codes(stats: ColumnStats, scaling: Scaling) -> Array:
     """(columns,) why a column is left out: no value, constant, filtered; 0 if it is used."""
     codes = np.where(scaling.filtered, FILTERED, 0)
@@ -170,6 +183,7 @@ def assemble(
         explained_variance=spectrum.values / divisor,
         total_variance=spectrum.total / divisor,
         total_squares=spectrum.squares / divisor**2,
+        rest_cubes=spectrum.rest_cubes / divisor**3,
         spectrum=None if fitted.all_values is None else fitted.all_values / divisor,
         ddof=request.ddof,
         rank=fitted.rank,
@@ -182,6 +196,9 @@ def assemble(
     )
 
 
+OVERFLOWED = f"sums of squares overflowed the working precision; {RESCALE}"
+
+
 def refuse_lost_squares(fitted: Fitted) -> None:
     """Raise NonFiniteError where sums of squares left the range of the arithmetic.
 
@@ -191,15 +208,21 @@ def refuse_lost_squares(fitted: Fitted) -> None:
     limits = np.finfo(np.dtype(work))
     values, variance = fitted.spectrum.values, np.asarray(fitted.features.feature_variance)
     largest = float(values[:1].max(initial=0.0)) or float(variance.max(initial=0.0)) * fitted.weight
+    if not largest:
+        largest = _lost_means(fitted.features)
     if not np.isfinite(values).all() or largest > LARGEST:
-        raise NonFiniteError(
-            "sums of squares overflowed the working precision; rescale the columns, X * 1e-100"
-        )
+        raise NonFiniteError(OVERFLOWED)
     if 0.0 < largest < limits.tiny / limits.eps:
         raise NonFiniteError(
             f"squares of these values are too small for {work} (their sums reach {largest:.1g}); "
-            "rescale the columns, X * 1e100, or convert with X.astype('float64')"
+            f"{RESCALE}, or, of float32, convert with X.astype('float64')"
         )
+
+
+def _lost_means(features: FeatureSummary) -> float:
+    """VARIES where means were not subtracted, and their squares vanished; else 0."""
+    kept = features.divisors is None and not np.any(np.asarray(features.mean))
+    return VARIES if kept and np.any(np.asarray(features.feature_mean)) else 0.0
 
 
 # Warnings about a fit, one in each function.

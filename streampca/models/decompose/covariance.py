@@ -183,6 +183,7 @@ def pca_from_covariance(model: Any, S: Any, mean: Any, n: int | None, names: Any
         weight=float(n) if n else float("nan"),
         settings={"n_components": model.n_components},
         total_squares=spectrum.squares,
+        rest_cubes=kept.rest_cubes,
     )
     model.gap_ = gap
     return attach(model, result)

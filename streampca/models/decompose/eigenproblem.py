@@ -11,7 +11,7 @@ import numpy as np
 from streampca.kernels import Array, lower_product, norm_estimate, row_pieces
 from streampca.matrix import Block, ChunkedMatrix, work_dtype
 from streampca.models.contract.request import Request
-from streampca.models.decompose.assemble import FeatureSummary, Fitted
+from streampca.models.decompose.assemble import FeatureSummary, Fitted, hidden_squares
 from streampca.passes import Candidate, all_threads
 from streampca.solvers import (
     MLE,
@@ -33,6 +33,7 @@ from streampca.solvers import (
     signs,
     solver_floor,
     tracy_widom_test,
+    with_rest_cubes,
 )
 from streampca.store import Sink
 
@@ -151,7 +152,8 @@ def fitted_from_samples(
         space.rounding[: space.k],
     )
     if request.components:
-        certificate = of_products(certificate, kept, work_dtype(matrix.dtype))
+        hidden = hidden_squares(matrix, summary.mean, summary.divisors, weight)
+        certificate = of_products(certificate, kept, work_dtype(matrix.dtype), hidden)
     return Fitted(
         spectrum=kept,
         all_values=space.values if space.everything else None,
@@ -209,11 +211,13 @@ def solve_symmetric(lower: Array, request: Request, limit: int) -> tuple[Spectru
     if request.n_components == TRACY_WIDOM and len(lower) > 2 * LEADING:
         spectrum = eigh_lower(lower, LEADING)
         if significant(spectrum, len(lower) - request.center) < LEADING:
+            spectrum = with_rest_cubes(lower, spectrum)
             return spectrum, np.append(spectrum.values, spectrum.next_value), False
     if k is None or k >= len(lower):
         spectrum = eigh_lower(lower)
         return spectrum, spectrum.values, True
     spectrum = eigh_lower(lower, max(k, 1))  # without any component, the largest gives the scale
+    spectrum = with_rest_cubes(lower, spectrum)
     return spectrum, np.append(spectrum.values, spectrum.next_value), k + 1 >= len(lower)
 
 

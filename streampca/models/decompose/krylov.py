@@ -11,10 +11,17 @@ import numpy as np
 
 from streampca.accumulators import OPEN_BLOCKS, SubspaceStep
 from streampca.accumulators.base import refuse_partly_missing
+from streampca.errors import NonFiniteError
 from streampca.kernels import Array, ColumnStats, probe_vectors, reciprocal
 from streampca.matrix import ChunkedMatrix, Resolution, Scaling, found, work_dtype
 from streampca.models.contract.request import Request
-from streampca.models.decompose.assemble import FeatureSummary, Fitted, finish_components
+from streampca.models.decompose.assemble import (
+    OVERFLOWED,
+    FeatureSummary,
+    Fitted,
+    finish_components,
+    hidden_squares,
+)
 from streampca.models.decompose.eigenproblem import RowsSink, count_missing, unweighted_rows
 from streampca.models.decompose.krylov_plan import (
     RANDOM,
@@ -173,7 +180,10 @@ class _Iteration:
 
     def _product(self, step: SubspaceStep, q: Array | None = None) -> Array:
         """(m, width) S times the block of a step, q if it is not the present one."""
-        product = step.finished(self.scaling.center, self.scaling.scale)
+        with np.errstate(over="ignore", invalid="ignore"):
+            product = step.finished(self.scaling.center, self.scaling.scale)
+        if not np.isfinite(product).all():
+            raise NonFiniteError(OVERFLOWED)
         return self._corrected(product, self.block if q is None else q)
 
     def _corrected(self, product: Array, q: Array) -> Array:
@@ -226,6 +236,9 @@ class _Iteration:
             self.matrix.shape,
             OPEN_BLOCKS * int(np.diff(self.blocks.edges).max(initial=1)),
             multiplies=not self.shape.streamed,  # else images of the vectors are needed too
+            hidden=hidden_squares(
+                self.matrix, self.scaling.center, self.scaling.scale, self.weight
+            ),
         )
 
     def _live(self) -> Array:
@@ -235,6 +248,7 @@ class _Iteration:
             still = still | (self.scaling.scale == 0.0)
         return np.asarray((self.stats.count > 0) & ~still)
 
+    @np.errstate(over="ignore", invalid="ignore")  # the solver checks for overflow
     def _total(self, live: Array) -> float:
         """Trace of the scatter of the standardised matrix."""
         m2 = self.stats.m2
@@ -416,7 +430,8 @@ class _Iteration:
         fitted.scores = unweighted_rows(u * s, self.side.sample_weight)
         if self.request.components:
             loadings = yield from self._loadings(ritz, u, s, turn)
-            fitted.certificate = of_products(fitted.certificate, spectrum, self.dtype)
+            certificate, hidden = fitted.certificate, self.judge.hidden
+            fitted.certificate = of_products(certificate, spectrum, self.dtype, hidden)
             fitted.components = finish_components(loadings, rank, features, self.request.center)
         return fitted
 

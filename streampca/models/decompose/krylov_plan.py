@@ -28,6 +28,7 @@ from streampca.solvers import (
     certify_ritz,
     coherent_rounding,
     entry_rounding,
+    hidden_rounding,
     known_count,
     product_floor,
     solver_floor,
@@ -45,6 +46,7 @@ class Judge:
     k : components asked.  total : trace of the scatter.  divisor : n - ddof.
     dtype, shape, terms : of the products, as for :func:`product_floor`.
     multiplies : whether the vectors that are returned may be multiplied once more.
+    hidden : as for :func:`hidden_rounding`.
     """
 
     k: int
@@ -55,12 +57,14 @@ class Judge:
     shape: tuple[int, int]
     terms: int
     multiplies: bool = False
+    hidden: float = 0.0
 
     def verdict(self, ritz: Ritz, passes: int, mature: int | None = None) -> Verdict:
         """The verdict on the Ritz pairs after so many passes.  mature : pairs that a restart kept,
         where those after them say nothing."""
         k = min(self.k, len(ritz.values))
         floor = product_floor(self.dtype, ritz.values, self.total, self.shape, self.terms)
+        floor += float(hidden_rounding(self.hidden, ritz.values[:1].max(initial=0.0)))
         solver, measured = solver_floor(ritz.values, max(self.shape)), ritz.rounding is not None
         level = np.full(len(ritz.values), floor)
         if ritz.rounding is not None:
@@ -79,6 +83,7 @@ class Judge:
             multiplied,
             ritz.rounding,
             mature,
+            floor,
         )
         nothing = ritz.values[:k] <= 10.0 * level[:k]
         certified = (certificate.angle_bound <= self.tol) | nothing

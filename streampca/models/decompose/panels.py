@@ -389,6 +389,7 @@ class AgainstPanel:
         return out
 
 
+@np.errstate(over="ignore", invalid="ignore")  # the solver checks for overflow
 def feature_products(a: Array, b: Array) -> Array:
     """a b' in float64, from products over pieces of the features in the working dtype."""
     out = np.zeros((len(a), len(b)))

@@ -108,6 +108,7 @@ def sketch(
     terms = int(np.diff(planned.blocks(spec).edges).max(initial=1))
     rounding = rounding_floor(work_dtype(matrix.dtype), spectrum, terms)
     rounding += solver_floor(spectrum.values, matrix.shape[1])
+    rounding += abs(spectrum.total - float(np.sum(singular**2)) - found.lost_trace)  # of all steps
     rank = numerical_rank(spectrum.values, matrix.shape[1], rounding)
     kept = spectrum.head(k)
     divisor = request.divisor(weight)

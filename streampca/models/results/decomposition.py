@@ -349,6 +349,7 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
     """The result of a PCA: orthonormal components, and variances that are eigenvalues.
 
     total_squares : sum of the squares of all variances, kept or not; NaN where it is not known.
+    rest_cubes : sum of the third powers of those that are not kept, for limits of SPE; or NaN.
     feature_mean : (p,) where ``mean`` is not subtracted, else None.
     missing_by_sample : (n,) missing cells in all p features, where they were counted.
     fitted : (n,) True for the rows of the fit, where scores of others were made too.
@@ -365,6 +366,7 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
     """
 
     total_squares: float = float("nan")
+    rest_cubes: float = float("nan")
     feature_mean: Array | None = shaped("p", optional=True)
     missing_by_sample: Array | None = shaped(None, optional=True)
     fitted: Array | None = shaped(None, optional=True)

@@ -36,6 +36,10 @@ class SchedulerGoneError(ClusterError):
     """The scheduler does not answer, or the connection to it is lost."""
 
 
+class ConnectionLostError(SchedulerGoneError):
+    """The connection to the scheduler is lost; there may be another one already."""
+
+
 def call_seconds() -> float:
     """Seconds that one call to a cluster may take."""
     return float(max(LEAST_SECONDS, setting("pause-timeout")))
@@ -82,9 +86,9 @@ def silent_scheduler(client: Any, seconds: float) -> SchedulerGoneError:
     )
 
 
-def lost_scheduler(client: Any) -> SchedulerGoneError:
+def lost_scheduler(client: Any) -> ConnectionLostError:
     """The error for a scheduler whose connection is closed."""
-    return SchedulerGoneError(
+    return ConnectionLostError(
         f"the connection to the scheduler is lost: {address_of(client)} does not answer any more. "
         "Start the cluster again, or name another one; or use scheduler='threads'."
     )

@@ -23,6 +23,7 @@ from streampca.errors import (
     warn_caller,
 )
 from streampca.passes.cluster.calls import call_seconds, identities
+from streampca.passes.cluster.workers import patience
 from streampca.passes.settings import SETTINGS, setting, task_worker
 
 # Addresses of Dask schedulers: checked and tried before a client is made for one.
@@ -51,9 +52,10 @@ def connect(address: Any, seconds: float, security: Any = None, repair: str = ""
     try:
         if isinstance(address, str):
             _await_listener(address, seconds)
-            # if the listener is no scheduler, Dask may wait for its answer without end
-            client.start = partial(client.start, callback_timeout=seconds + PATIENCE)
-        client.__init__(address, set_as_default=False, timeout=seconds, security=security)
+        # if the listener is no scheduler, Dask may wait for its answer without end
+        client.start = partial(client.start, callback_timeout=seconds + PATIENCE)
+        longer = max(seconds, patience())  # for which it will look for a scheduler that it lost
+        client.__init__(address, set_as_default=False, timeout=longer, security=security)
     except Exception as error:  # Dask raises anything if the listener is no scheduler
         client.status = "closed"  # nothing to close; trying to would wait
         raise ClusterError(

@@ -4,19 +4,22 @@ What can fail, and how it is handled. One function sends a span again, ``Flight.
 span is given up by raising an exception, which :func:`run_on_cluster` handles.
 
 - No workers: wait up to ``worker-timeout``, warn after ``pause-timeout``, then raise ClusterError.
+  Where the cluster object says that none will come, those that ended are started again, once, and
+  then ClusterError comes at once. ``workers.nobody_comes``, ``workers.Wait``.
   Workers that are all silent or paused: a warning after ``pause-timeout``, ClusterError after three
   times that, both with their names; if one goes on, so does the pass. ``workers.Wait``.
 - A worker whose memory limit is less than the plan needs: MemoryLimitError as soon as the scheduler
-  knows of it, before it can pause or die. ``worker_memory.check_workers``.
+  knows of it, before it can pause or die. One that joins later gets no work.
+  ``worker_memory.check_workers``, ``worker_memory.too_small``.
 - The scheduler does not answer for ``pause-timeout`` (at least 5 s): ClusterError. No call to a
   cluster waits longer, whatever Dask's own time-outs are. ``calls.reply``, ``calls.answer_of``.
-- The connection to the scheduler is lost: a warning, and ClusterError if none comes within
-  ``pause-timeout``. If a scheduler starts anew at the address, the pass goes on with its workers.
-  The checkpoint stays, and the same fit resumes from it on a new cluster.
-  ``workers.await_scheduler``, ``checkpoint.Checkpoint``.
-- A worker without streampca, or with another version: refused before the first pass. One that
-  joins later gets no work, and what it was sent is sent again. ``workers.other_versions``,
-  ``Flight._version_to_blame``.
+- The connection to the scheduler is lost: a warning, and ClusterError if none comes within three
+  times ``pause-timeout``. If a scheduler starts anew at the address, the pass goes on with its
+  workers. The checkpoint stays, and the same fit resumes from it on a new cluster.
+  ``workers.await_scheduler``, ``workers.patient``, ``checkpoint.Checkpoint``.
+- A worker without streampca, or with another version of it or of what it computes with: refused
+  before the first pass. One that joins later gets no work, and what it was sent is sent again.
+  ``versions.other_versions``, ``Flight._version_to_blame``.
 - A worker that sees another store at the same path: ClusterError before it reads.
   ``parcel.confirm``.
 - A worker that lacks a module or memory: ClusterError or MemoryLimitError that names it, before
@@ -46,13 +49,21 @@ Spans are always merged in order, so failures never change the bits of a result.
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections import deque
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from streampca.errors import ClusterError
-from streampca.passes.cluster.calls import SchedulerGoneError, lost, lost_scheduler, running
+from streampca.passes.cluster.calls import (
+    ConnectionLostError,
+    SchedulerGoneError,
+    lost,
+    lost_scheduler,
+    running,
+)
 from streampca.passes.cluster.flight import Flight
 from streampca.passes.cluster.merging import Merging
 from streampca.passes.cluster.parcel import (
@@ -66,13 +77,9 @@ from streampca.passes.cluster.parcel import (
     worth_keeping,
 )
 from streampca.passes.cluster.placement import Placement, packed, spans_ahead
-from streampca.passes.cluster.workers import (
-    await_scheduler,
-    await_worker,
-    other_versions,
-    our_version,
-    unheard,
-)
+from streampca.passes.cluster.versions import other_versions, our_versions, unheard
+from streampca.passes.cluster.worker_memory import too_small
+from streampca.passes.cluster.workers import await_scheduler, await_worker
 from streampca.passes.execution import Execution, Fold
 from streampca.passes.memory import in_memory
 from streampca.passes.records import Pass
@@ -104,7 +111,7 @@ def run_on_cluster(client: Any, work: Pass, fold: Fold, execution: Execution) ->
             at, kind = fold.next, type(error).__name__
             merging.rescue(error)
             attempts = attempts + 1 if at == before else 1  # in a row, at the same span
-            if lost(client) or LOST in str(error):
+            if lost(client) or LOST in str(error) or isinstance(error, ConnectionLostError):
                 gone = lost_scheduler(client)
                 await_scheduler(client, gone)
                 if attempts == ATTEMPTS:
@@ -149,6 +156,14 @@ def _stored(client: Any, common: Parcel) -> Any:
         raise NotStoredError(f"no worker took the operands ({error})") from error
 
 
+def dashboard_name(execution: Execution, name: str) -> str:
+    """``scatter_pass_1``: what the tasks of a pass are called on Dask's dashboard.
+
+    It shows keys up to the first hyphen that a word of letters does not follow.
+    """
+    return f"{re.sub('[^A-Za-z0-9]+', '_', name)}_pass_{execution.pass_number}"
+
+
 def _died(error: Exception, span: range, why: str) -> ClusterError:
     """A ClusterError that names the span and carries the notes of the original error."""
     error_of_span = ClusterError(f"blocks {span[0]} to {span[-1]}: {why}")
@@ -173,7 +188,8 @@ def _submit(
         common["common"] = _stored(client, sealed)
     bare = replace(work, operands={}, maps={})
     run_id = uuid.uuid4().hex  # other passes and other clients share the scheduler's keys
-    terms = Terms(our_version(), ahead, setting("read-timeout"))
+    prefix = dashboard_name(fold.execution, work.spec.name)
+    terms = Terms(our_versions(), ahead, setting("read-timeout"))
     # a matrix in memory is sent inside its tasks on purpose: no warning about large tasks
     quiet = {"distributed.admin.large-graph-warning-threshold": "1 TB"}
 
@@ -198,7 +214,7 @@ def _submit(
         with dask.config.set(quiet):
             future = client.submit(
                 *task,
-                key=f"streampca-span-{number}-{run_id}-{trial}",
+                key=f"{prefix}-{number}-{run_id}-{trial}",
                 pure=False,
                 retries=2,
                 priority=trial,
@@ -207,7 +223,8 @@ def _submit(
             )
         return future, workers
 
-    flight = Flight(client, send, placement, spans_ahead(work), common.get("common"), warned)
+    small = partial(too_small, client, fold.execution.plan)
+    flight = Flight(client, send, placement, spans_ahead(work), common.get("common"), warned, small)
     todo = deque(range(fold.next, len(fold.spans)))
     try:
         while todo or flight:

@@ -29,13 +29,15 @@ from streampca.passes.cluster.calls import (
 )
 from streampca.passes.cluster.parcel import LostError, NotStoredError
 from streampca.passes.cluster.placement import Placement
-from streampca.passes.cluster.workers import Wait, other_versions, unheard
+from streampca.passes.cluster.versions import other_versions, unheard
+from streampca.passes.cluster.workers import Wait
 from streampca.passes.lanes import SpanResult
 from streampca.passes.settings import setting
 
 COUNT_SECONDS = 2.0  # between counts of the workers' threads: workers come and go
 SLOWER = 8.0  # a span may take this many times as long as the longest so far
-LOOK_SECONDS = 1.0  # between checks of the only worker that a span may go to
+LOOK_SECONDS = 1.0  # between checks of the only worker that a span may go to, or for a first one
+SELDOM_SECONDS = 5.0  # between checks of the others
 RETRY_SECONDS = 0.2  # between attempts to bring a span to the worker that merges
 
 
@@ -45,7 +47,8 @@ class Span:
 
     workers : those that may fold it; none for any.  home : whether that is the one that holds its
     chunks.  trial : how often it was sent again.  moves : how many of those count as retries.
-    excluded : the workers of other versions that were known when it was sent.
+    excluded : the workers of other versions, or with too little memory, that were known when it was
+    sent.
     """
 
     number: int
@@ -97,18 +100,21 @@ class Flight:
         ahead: int = 0,
         operands: Any = None,
         warned: set[str] | None = None,
+        too_small: Callable[[], set[str]] = set,
     ) -> None:
         """placement : where the chunks lie, if X is on the cluster.
         ahead : then at least so many spans are in flight: consecutive ones may share a worker.
         operands : their future.  warned : silent workers that the caller was warned of.
+        too_small : which workers lack memory.
         """
+        self.too_small = too_small
         self.operands, self.warned = operands, set() if warned is None else warned
         self.client, self.send = client, send
         self.placement, self.ahead = placement, ahead if placement is not None else 0
         self.spans: deque[Span] = deque()
         self.avoided: set[str] = set()
         self.longest = 0.0
-        self.excluded: set[str] = set()  # workers of other versions
+        self.excluded: set[str] = set()  # workers of other versions, or with too little memory
         self._lanes, self._counted = 1, -COUNT_SECONDS
         self._others: list[str] | None = None
         self._worker, self._chunks = Wait(), Wait()
@@ -119,7 +125,7 @@ class Flight:
     def has_room(self) -> bool:
         """Whether fewer spans are in flight than twice the workers' threads, or than ``ahead``."""
         if time.monotonic() - self._counted >= COUNT_SECONDS:
-            self.excluded = other_versions(self.client)  # workers may join during a pass
+            self._exclude()  # workers may join during a pass
             self._leave_silent(running(self.client))
             there = threads(self.client)
             left_out = self.excluded | self.avoided
@@ -157,7 +163,7 @@ class Flight:
                 if self._version_to_blame(span, error):
                     self._again(span)
                 elif isinstance(error, NoAnswerError):
-                    if self._worker.for_worker(running(self.client)):
+                    if self._worker.for_worker(running(self.client), self.client):
                         continue
                     self._move(span, {getattr(error, "worker", "")}, error)
                 else:
@@ -178,9 +184,14 @@ class Flight:
         """Cancel all spans."""
         cancel(span.future for span in self.spans)
 
+    def _exclude(self, again: bool = False) -> None:
+        """Look for workers that must get no spans.  again : ask those for their versions too."""
+        self.excluded = other_versions(self.client, again) | self.too_small()
+
     def _look_after(self, patience: float) -> float:
         """Seconds between checks that the span's worker can still fold it."""
-        return patience / 4 if self.placement is None else min(LOOK_SECONDS, patience / 4)
+        often = self.placement is not None or self._worker.since is not None
+        return min(LOOK_SECONDS if often else SELDOM_SECONDS, patience / 4)
 
     def _move_stranded(self) -> None:
         """Send spans again whose workers are gone, perhaps together with the chunks they held."""
@@ -262,10 +273,10 @@ class Flight:
 
     def _trouble(self, span: Span, waited: float) -> tuple[set[str], Exception] | None:
         """(workers to avoid, reason) if waiting for the span is pointless; None to wait longer."""
-        self.excluded = other_versions(self.client)
+        self._exclude()
         states = running(self.client)
-        states |= {one: "of another version" for one in states if one in self.excluded}
-        if self._worker.for_worker(states) or self._chunks_wait(states):
+        states |= {one: "left out" for one in states if one in self.excluded}
+        if self._worker.for_worker(states, self.client) or self._chunks_wait(states):
             return None
         key, patience = span.future.key, setting("pause-timeout")
         where = {one for one, keys in processing(self.client).items() if key in keys}
@@ -374,7 +385,7 @@ class Flight:
         """
         if type(error).__name__ in ("FutureCancelledError", "CancelledError"):
             return False  # nothing failed, and the scheduler may be gone
-        self.excluded = other_versions(self.client, again=isinstance(error, ImportError))
+        self._exclude(again=isinstance(error, ImportError))
         return bool(self.excluded - span.excluded)
 
     def _move(self, span: Span, who: set[str], why: Exception) -> None:

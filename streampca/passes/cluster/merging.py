@@ -18,8 +18,8 @@ from streampca.errors import ClusterError, StreamPCAError
 from streampca.passes.cluster.calls import SchedulerGoneError, answer_of, lost, running
 from streampca.passes.cluster.flight import COUNT_SECONDS, Flight, Merge
 from streampca.passes.cluster.parcel import LostError, Parcel, dumps, give_total, merge_span, placed
+from streampca.passes.cluster.versions import our_versions
 from streampca.passes.cluster.worker_memory import memory_used_where_room
-from streampca.passes.cluster.workers import our_version
 from streampca.passes.execution import Execution, Fold
 from streampca.passes.lanes import SpanResult
 from streampca.passes.settings import setting
@@ -49,7 +49,7 @@ class RemoteTotal:
         patience: float,
     ) -> None:
         self.client, self.keeper, self.patience = client, keeper, patience
-        first = Parcel((our_version(), number, dumps(dict(total))))
+        first = Parcel((our_versions(), number, dumps(dict(total))))
         self._future = self._reached(placed(client, first, [keeper]), patience)
 
     def merge(self, number: int, span: Any) -> SpanResult | None:

@@ -19,7 +19,8 @@ from streampca.errors import ClusterError, StreamPCAError
 from streampca.matrix import ChunkedMatrix, SpotCheck
 from streampca.passes.cluster.calls import answer_of, identities, retrieved, running
 from streampca.passes.cluster.placement import Lay, unpacked
-from streampca.passes.cluster.workers import LOOK_SECONDS, other_version, our_version
+from streampca.passes.cluster.versions import Versions, differences, other_version, our_versions
+from streampca.passes.cluster.workers import LOOK_SECONDS
 from streampca.passes.lanes import SpanResult, fold_span
 from streampca.passes.records import Pass
 from streampca.passes.settings import read_by_a_core, setting, single_threaded_blas, usable_cores
@@ -133,11 +134,11 @@ def as_task(function: Callable[..., Any], *given: Any, **named: Any) -> tuple[An
 
 @dataclass(frozen=True)
 class Terms:
-    """How spans are read.  version : of the client.  ahead : blocks read in advance.
+    """How spans are read.  versions : of the client.  ahead : blocks read in advance.
     patience : seconds to wait for one block.
     """
 
-    version: str
+    versions: Versions
     ahead: int
     patience: float
 
@@ -162,8 +163,8 @@ def fold_on_worker(
     at every attempt. Other errors are raised, and Dask retries the task: a store may fail briefly.
     """
     try:
-        if terms.version != our_version():  # a worker that joined later
-            raise other_version(f"worker {_here()} has streampca {our_version()}")
+        if wrong := differences(our_versions(), terms.versions):  # a worker that joined later
+            raise other_version({_here(): wrong}, terms.versions)
         with _unpickling():
             mine = work.content if lay is None else unpacked(work.content, values, lay, _here())
             mine = mine if common is None else replace(mine, **common.content)
@@ -294,10 +295,10 @@ def _total(key: str, worker: Any) -> Total:
     """The total that started from this data. It is dropped when the client drops the data."""
     totals = _totals.setdefault(worker, {})
     if key not in totals:
-        version, number, first = worker.data[key].content
-        if version != our_version():
-            raise LostError(f"it has streampca {our_version()}, and the client {version}")
-        worker.data[key].content = version, None, None  # no second copy
+        versions, number, first = worker.data[key].content
+        if wrong := differences(our_versions(), versions):
+            raise LostError(f"it has {', '.join(wrong.values())}, and the client {versions}")
+        worker.data[key].content = versions, None, None  # no second copy
         totals[key] = Total(pickle.loads(first), number)
 
         def expire() -> None:

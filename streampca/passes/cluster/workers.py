@@ -1,30 +1,26 @@
-"""The workers of a cluster: waiting for them, their versions, and whether they take tasks."""
+"""Waiting for workers and their scheduler: how long, and whether any will come."""
 
 from __future__ import annotations
 
-import asyncio
 import math
-import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
-from concurrent import futures
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from streampca.errors import (
     ClusterError,
     LocalSourceWarning,
     NoAnswerError,
     NoWorkerWarning,
-    OtherVersionWarning,
     StreamPCAError,
-    shorten,
     warn_caller,
 )
 from streampca.matrix import ChunkedMatrix
 from streampca.passes.cluster.calls import (
     LONGER,
+    ConnectionLostError,
     address_of,
     all_finished,
     answer_of,
@@ -33,27 +29,14 @@ from streampca.passes.cluster.calls import (
     lost,
     lost_scheduler,
     named,
-    retrieved,
     running,
-    threads,
 )
 from streampca.passes.settings import setting
 
 PAUSES = 3.0  # times ``pause-timeout`` that no worker may take tasks, before a pass gives up
 LOOK_SECONDS = 1.0  # between looks at the workers while none takes tasks
 RETRY_SECONDS = 0.2  # between looks at a connection that is lost
-VERSION_SECONDS = 5.0  # that a worker has to report its version
-THEIRS = "__import__('streampca').__version__"  # evaluated on workers, which may lack streampca
-
-# client -> worker -> "" for our version, else a sentence about the version it has
-_known: WeakKeyDictionary[Any, dict[str, str]] = WeakKeyDictionary()
-# client -> worker -> the call that asks it
-_calls: WeakKeyDictionary[Any, dict[str, futures.Future[Any]]] = WeakKeyDictionary()
-
-
-def our_version() -> str:
-    """The version of streampca in this process."""
-    return str(sys.modules["streampca"].__version__)
+SURE_SECONDS = 1.0  # that a cluster must have no worker on its way: one it was just asked for is
 
 
 class Wait:
@@ -61,11 +44,11 @@ class Wait:
 
     def __init__(self) -> None:
         self.since: float | None = None
-        self._warned = False
+        self._warned = self._started = False
 
     def over(self) -> None:
         """What was waited for is there."""
-        self.since, self._warned = None, False
+        self.since, self._warned, self._started = None, False, False
 
     def go_on(self, most: float, warning: str, error: str, at_once: bool = False) -> None:
         """Warn after ``pause-timeout``, or at once. Raises ClusterError after ``most`` seconds."""
@@ -77,12 +60,16 @@ class Wait:
             self._warned = True
             warn_caller(warning, NoWorkerWarning)
 
-    def for_worker(self, states: Mapping[str, str]) -> bool:
+    def for_worker(self, states: Mapping[str, str], client: Any) -> bool:
         """Whether no worker takes tasks.  states : of :func:`running`.
 
-        Warns at once of workers that are silent. Raises ClusterError after ``worker-timeout`` if
-        there is no worker, and after three times ``pause-timeout`` if there are some.
+        Warns at once of workers that are silent. Raises ClusterError after three times
+        ``pause-timeout`` if there are workers. If there are none, after ``worker-timeout``; or at
+        once if the cluster object says that none will come; those that it says have ended are
+        started again first.
         """
+        if not states and self.since is not None:
+            self._look_for_workers(client, time.monotonic() - self.since)
         if "" in states.values():
             self.over()
         elif states:
@@ -105,6 +92,24 @@ class Wait:
             )
         return self.since is not None
 
+    def _look_for_workers(self, client: Any, waited: float) -> None:
+        """Start workers again that have ended, once. Raises ClusterError where none will come."""
+        why, n_ended = nobody_comes(client)
+        if not why or waited < SURE_SECONDS:
+            return
+        if self._started or not n_ended:
+            raise ClusterError(
+                f"the cluster has no worker, and none will come: {why}. Ask for some: workers: 2, "
+                "or adapt: {maximum: 2}, in a cluster section; cluster.scale(2) in Python. If "
+                "they ended, their logs say why."
+            )
+        self._started, self.since = True, time.monotonic()
+        warn_caller(f"{why}; starting them again", NoWorkerWarning)
+        for name, one in list(client.cluster.workers.items()):
+            if _status(one) in ENDED:  # Dask does so, lost-worker-timeout (15 s) after the end
+                client.cluster.workers.pop(name, None)
+        client.cluster.scale(n_ended)
+
     def for_silent(self, states: Mapping[str, str], what: str) -> None:
         """Warn at once of silent workers. Raises ClusterError after three times ``pause-timeout``.
 
@@ -124,6 +129,42 @@ class Wait:
         )
 
 
+ENDED = ("closing", "closed", "failed")
+
+
+def nobody_comes(client: Any) -> tuple[str, int]:
+    """Why no worker will come, as the cluster object says; "" if some may, or if nobody knows.
+
+    And how many workers have ended that may be started again.
+
+    A cluster that is known by its address alone says nothing. Nor does one whose site starts and
+    ends workers (Kubernetes); one of Dask (``SpecCluster``: LocalCluster, those of dask-jobqueue)
+    keeps an object for each worker, a Nanny or a job, until it ends.
+    """
+    cluster = getattr(client, "cluster", None)
+    if cluster is None:
+        return "", 0
+    if (status := _status(cluster)) in ENDED:
+        return f"the cluster is {status}", 0
+    adaptive = getattr(cluster, "_adaptive", None)
+    if adaptive is not None and getattr(adaptive, "state", "running") in ("starting", "running"):
+        return ("" if adaptive.maximum > 0 else "it is adaptive, with 0 workers at most"), 0
+    requested = getattr(cluster, "worker_spec", None)
+    if not requested:
+        return ("" if requested is None else "no worker is requested"), 0
+    there = [cluster.workers.get(name) for name in list(requested)]
+    alive = any(one is not None and _status(one) not in ENDED for one in there)
+    starting = getattr(cluster, "_lock", None)  # held while workers are started or ended
+    if alive or (starting is not None and starting.locked()):
+        return "", 0
+    why = f"all {len(requested)} workers or jobs that were requested have ended"
+    return why, len(cluster.plan)  # a job may start several workers
+
+
+def _status(one: Any) -> str:
+    return str(getattr(getattr(one, "status", None), "name", ""))
+
+
 def patience() -> float:
     """Seconds that workers may stay silent, or paused, where nothing can go on without them."""
     return float(PAUSES * setting("pause-timeout"))
@@ -132,11 +173,20 @@ def patience() -> float:
 def await_worker(client: Any, seen: Callable[[], None] = lambda: None) -> None:
     """Wait until a worker of a cluster takes tasks.
 
-    seen : called at each look. Warns and raises as :meth:`Wait.for_worker` does.
+    seen : called at each look. Warns and raises as :meth:`Wait.for_worker` does, and as
+    :func:`await_scheduler` where the connection is lost meanwhile.
     """
+    while True:
+        try:
+            return _await_worker(client, seen)
+        except ConnectionLostError as gone:
+            await_scheduler(client, gone)
+
+
+def _await_worker(client: Any, seen: Callable[[], None]) -> None:
     wait, future = Wait(), None
     try:
-        while wait.for_worker(running(client)):
+        while wait.for_worker(running(client), client):
             seen()
             if future is None:  # adaptive clusters start workers only if there is a task
                 key = f"streampca-first-{uuid.uuid4().hex}"
@@ -165,7 +215,7 @@ def await_all(client: Any, tasks: Sequence[Any], what: str, seconds: float = mat
         if lost(client):
             raise lost_scheduler(client)
         states = running(client)
-        if todo < left or worker.for_worker(states):
+        if todo < left or worker.for_worker(states, client):
             left, since = todo, time.monotonic()
             silent.over()
         else:
@@ -204,16 +254,30 @@ def gathered(client: Any, tasks: Any, what: str) -> Any:
         raise lost_scheduler(client) from error
 
 
+@contextmanager
+def patient(client: Any) -> Iterator[None]:
+    """While it lasts, a client looks for a scheduler that it lost for as long as a pass waits.
+
+    Left to itself it gives up, and closes, after the time-out that it was made with (30 s).
+    """
+    before = getattr(client, "_timeout", 0.0)
+    client._timeout = max(before, patience())
+    try:
+        yield
+    finally:
+        client._timeout = before
+
+
 def await_scheduler(client: Any, gone: Exception) -> None:
     """Wait until a client is connected again: a scheduler may be started anew at its address.
 
-    gone : why it is not; raised after ``pause-timeout``, or earlier, when the client gives up.
+    gone : why it is not; raised after three times ``pause-timeout``, or if the client gives up.
     """
-    most = setting("pause-timeout")
+    most = patience()
     if client.status == "connecting":
         warn_caller(
             f"the connection to the scheduler at {address_of(client)} is lost; waiting for one "
-            f"there, up to {most:g} s (streampca.pause-timeout)",
+            f"there, up to {most:g} s ({PAUSES:g} times streampca.pause-timeout)",
             NoWorkerWarning,
         )
     end = time.monotonic() + most
@@ -221,100 +285,6 @@ def await_scheduler(client: Any, gone: Exception) -> None:
         time.sleep(RETRY_SECONDS)
     if lost(client):
         raise gone
-
-
-def refuse_other_versions(client: Any) -> None:
-    """Refuse a cluster with workers of another version of streampca, or without it.
-
-    Once a cluster was accepted, such workers only get no work: :func:`other_versions`.
-    Raises ClusterError.
-    """
-    if "" in _known.get(client, {}).values():
-        other_versions(client)
-    elif wrong := _asked(client, again=True):
-        del _known[client]  # the cluster was not accepted
-        raise other_version(shorten(list(wrong.values())))
-
-
-def other_versions(client: Any, again: bool = False) -> set[str]:
-    """The workers with another version of streampca, or without it. Warns of new ones.
-
-    again : ask all workers, known ones too. Raises ClusterError if no other workers are left.
-    """
-    before = dict(_known.get(client, {}))
-    wrong = _asked(client, again)
-    if not wrong:
-        return set()
-    if not set(threads(client)) - set(wrong):
-        raise other_version(shorten(list(wrong.values())))
-    if new := [what for address, what in wrong.items() if not before.get(address)]:
-        warn_caller(
-            f"this process has streampca {our_version()}; {shorten(new)}: left out of this work",
-            OtherVersionWarning,
-        )
-    return set(wrong)
-
-
-def _asked(client: Any, again: bool) -> dict[str, str]:
-    """Worker -> a sentence about its version, for workers that do not have ours.
-
-    New workers have VERSION_SECONDS to answer. One that takes longer is not waited for again: its
-    answer is taken when it comes, and every task compares versions too.
-    """
-    known, calls = _known.setdefault(client, {}), _calls.setdefault(client, {})
-    there = threads(client)
-    new = [one for one in there if (again or one not in known) and one not in calls]
-    for address in new:
-        calls[address] = asyncio.run_coroutine_threadsafe(
-            _run(client, address, eval, THEIRS), client.loop.asyncio_loop
-        )
-        calls[address].add_done_callback(retrieved)
-    futures.wait([calls[one] for one in new], min(VERSION_SECONDS, setting("pause-timeout")))
-    for address in [one for one, call in calls.items() if call.done() or one not in there]:
-        call = calls.pop(address)
-        failed = not call.done() or call.cancelled() or call.exception()
-        answer = None if failed else call.result()
-        if isinstance(answer, str):
-            ours = answer == our_version()
-            known[address] = "" if ours else f"worker {address} has streampca {answer}"
-        elif isinstance(answer, ImportError):
-            known[address] = f"worker {address} has none ({answer})"
-        call.cancel()
-    return {address: known[address] for address in there if known.get(address)}
-
-
-def unheard(client: Any) -> set[str]:
-    """The workers that have not reported their version yet: they may be stopped."""
-    return set(_calls.get(client, {}))
-
-
-def other_version(who: str) -> ClusterError:
-    """The error for other versions.  who : which worker has which version, as text."""
-    ours = our_version()
-    return ClusterError(
-        f"this process has streampca {ours}; {who}. Install the same everywhere "
-        f"(pip install streampca=={ours}), or leave these workers out."
-    )
-
-
-async def ask_each(
-    client: Any, addresses: Sequence[str], seconds: float, function: Callable[..., Any], *args: Any
-) -> dict[str, Any]:
-    """Worker -> what the function returned there, or the exception if it did not within seconds."""
-
-    async def one(address: str) -> Any:
-        try:
-            return await asyncio.wait_for(_run(client, address, function, *args), seconds)
-        except Exception as error:
-            return error
-
-    return dict(zip(addresses, await asyncio.gather(*map(one, addresses)), strict=True))
-
-
-async def _run(client: Any, address: str, function: Callable[..., Any], *args: Any) -> Any:
-    """What a function returned on a worker, or the exception that it raised there."""
-    answers = await client.run(function, *args, workers=[address], on_error="return")
-    return answers.get(address)
 
 
 def workers_can_read(matrix: ChunkedMatrix) -> bool:

@@ -29,9 +29,10 @@ def sorted_rows(rng, n, p):
 
 
 def giant_row(rng, n, p):
-    """One row that is a thousand times as large, last: all others are small beside it."""
+    """One row that is a thousand times as large: all others are small beside it, and moved alike
+    by the mean."""
     x = rng.standard_normal((n, p))
-    x[-1] *= 10.0 ** rng.uniform(1, 4)
+    x[rng.choice([-1, rng.integers(n)])] *= 10.0 ** rng.uniform(1, 6)
     return x
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+import dask.array
 import numpy as np
 import pytest
 import scipy.sparse
@@ -135,6 +136,24 @@ def test_values_of_any_size_are_right_or_refused(power, dtype, solver, wide) -> 
         return
     found = model.explained_variance_ / 10.0**power / 10.0**power
     assert np.allclose(found, exact, rtol=1e-5 if dtype == "float32" else 1e-10)
+
+
+@pytest.mark.parametrize("solver", ["auto", "gram", "randomized"])
+@pytest.mark.parametrize("layout", ["constant", "varying", "step", "sparse step"])
+@each("size", [1e200, 1e-319])
+def test_squares_are_lost_by_no_model_and_no_layout(size, layout, solver) -> None:
+    """And the line of the message repairs it. (A step is between two blocks.)"""
+    x = size * np.arange(1.0, 7.0) * np.ones((40, 1))
+    if layout != "constant":
+        x[:20] *= 0.0 if "step" in layout else np.arange(20.0)[:, None]
+    data = dask.array.from_array(x, chunks=(20, 6)) if "step" in layout else x
+    if layout == "sparse step":
+        data = data.map_blocks(scipy.sparse.csr_matrix)
+    svd = streampca.TruncatedSVD(2, solver=solver)
+    assert _refused(svd, data)
+    exact = np.linalg.norm(x / abs(x).max())
+    assert np.isclose(svd.fit(x / abs(x).max()).singular_values_[0], exact)
+    assert layout == "constant" or _refused(streampca.PCA(2, solver=solver), data)
 
 
 def _refused(model: Any, x: Any) -> bool:
