@@ -105,6 +105,12 @@ def test_pops_are_those_of_the_lag_one_regression() -> None:
         close(pops.scores[:, i], fitted[0] + 1j * fitted[1])
         variance = np.sum((basis @ fitted) ** 2) / (N - 1)
         close(pops.explained_variance_ratio[i], variance / model().result_.total_variance)
+        z = adjoint.scores[:, i]
+        if abs(value.imag) == 0:  # the residual of the regression is orthogonal to the PCs
+            close(np.vdot(z[:-1], z[1:]) / np.vdot(z[:-1], z[:-1]), value)
+        else:
+            own = np.linalg.lstsq(np.column_stack([z[:-1], z[:-1].conj()]), z[1:], rcond=None)[0]
+            close(own, [value, 0])
     whole = np.real(adjoint.scores @ adjoint.components[:, 3:])
     close(whole, pcs @ eofs)
     close(adjoint.transform(model().project(field())), adjoint.scores)

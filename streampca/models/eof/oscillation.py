@@ -82,7 +82,10 @@ class OscillationPatterns:
             method="POP analysis",
             pictures="plots.map(pops, kind='amplitude'), plots.map(pops, kind='phase'), plots.pcs",
             component="POP ",
-            remarks=tuple(f"period {one:.3g} steps" for one in self.periods),
+            remarks=tuple(
+                f"period {one:.3g} steps" if np.isfinite(one) else "no oscillation"
+                for one in self.periods
+            ),
             scores=self.scores,
             deviations=_amplitude(self.scores),
         )
@@ -157,18 +160,11 @@ def oscillation_patterns(
     series = PCSeries.of(source, k, scores, EXAMPLE)
     result, width = series.result, series.scores.shape[1]
     before, after = series.pairs(whole_number("lag", lag), width + 1)
-    unit = np.sqrt(np.mean(series.observed**2, axis=0))
-    step = np.linalg.lstsq(before / unit, after / unit, rcond=None)[0].T
-    values, vectors = np.linalg.eig(step)
-    vectors = vectors * unit[:, None] + 0j
-    vectors /= np.linalg.norm(vectors, axis=0)
-    adjoints = np.linalg.inv(vectors).T
-    once = values.imag >= 0
-    values, vectors, adjoints = values[once] + 0j, vectors[:, once], adjoints[:, once]
+    values, vectors, adjoints = _modes(before, after, np.sqrt(np.mean(series.observed**2, axis=0)))
     turn = np.exp(-0.5j * np.angle(np.sum(vectors**2, axis=0)))  # real parts orthogonal to others
     eofs = result.require_components()[:width]
     turn *= signs_of_components(eofs.T @ (vectors * turn).real)
-    vectors, adjoints = vectors * turn, adjoints / turn * np.where(values.imag > 0, 2.0, 1.0)
+    vectors, adjoints = vectors * turn, adjoints / turn
     alone, variance = _alone(vectors, series.observed)
     order = np.argsort(-variance, kind="stable")
     values = values[order]
@@ -191,6 +187,21 @@ def oscillation_patterns(
         len(before),
         result,
     )
+
+
+def _modes(before: Array, after: Array, unit: Array) -> tuple[Array, Array, Array]:
+    """(m,) eigenvalues of the regression, one of each pair; (k, m) unit eigenvectors, and filters
+    by which all modes, the real parts of z times these, add up.
+
+    unit : (k,) of the PCs.
+    """
+    step = np.linalg.lstsq(before / unit, after / unit, rcond=None)[0].T
+    values, vectors = np.linalg.eig(step)
+    vectors = vectors * unit[:, None] + 0j
+    vectors /= np.linalg.norm(vectors, axis=0)
+    adjoints = np.linalg.inv(vectors).T * np.where(values.imag > 0, 2.0, 1.0)
+    once = values.imag >= 0
+    return values[once] + 0j, vectors[:, once], adjoints[:, once]
 
 
 def _alone(vectors: Array, pcs: Array) -> tuple[Array, Array]:

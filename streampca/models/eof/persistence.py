@@ -15,7 +15,7 @@ from streampca.models.contract.request import whole_number
 from streampca.models.eof.time_lags import PCSeries, in_units_of_data
 from streampca.models.results.decomposition import Decomposition
 from streampca.models.results.value_attributes import of_pattern
-from streampca.report.presentation import Bars, FeatureMap, Presentation
+from streampca.report.presentation import FeatureMap, Presentation
 from streampca.solvers import signs_of_components
 
 EXAMPLE = "pca = PCA(5).fit(X); persistent_patterns(pca, max_lag=24, scores=pca.project(X))"
@@ -73,7 +73,6 @@ class PersistentPatterns:
             remarks=tuple(f"{one:.3g} steps" for one in times),
             scores=self.scores,
             deviations=np.ones(len(times)),
-            bars=Bars(times, "Decorrelation time [steps]", False),
             maps={"pattern": FeatureMap(pattern, lambda variable: "Covariance with the score")},
             left_out={"without observation": result.dropped},
         )
