@@ -73,15 +73,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     )
     for one in (promote, rollback, alias, gc):
         one.add_argument("--reason", default="", help="for the log")
-    gc.add_argument("--keep", type=int, default=10, metavar="N", help="versions (default 10)")
-    gc.add_argument(
-        "--grace",
-        type=float,
-        default=24.0,
-        metavar="HOURS",
-        help="for which unfinished publications are not touched (default 24)",
-    )
-    gc.add_argument("--dry-run", action="store_true", help="only print what would be removed")
+    _add_rules(gc)
     export = add("export", run_export, "copy a model and its scores out of one version", "?")
     export.add_argument("--model", metavar="MODEL", help="save the model here")
     export.add_argument("--scores", metavar="ZARR", help="write the scores here")
@@ -92,6 +84,19 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     diff = add("diff", run_diff, "how far a version lies from another (default: the promoted one)")
     diff.add_argument("version", help="the new one")
     diff.add_argument("other", nargs="?", help="the old one")
+
+
+def _add_rules(gc: argparse.ArgumentParser) -> None:
+    """What may go."""
+    gc.add_argument("--keep", type=int, default=10, metavar="N", help="versions (default 10)")
+    gc.add_argument(
+        "--grace",
+        type=float,
+        default=24.0,
+        metavar="HOURS",
+        help="for which unfinished publications are not touched (default 24)",
+    )
+    gc.add_argument("--dry-run", action="store_true", help="only print what would be removed")
 
 
 def run_publish(arguments: argparse.Namespace) -> int:

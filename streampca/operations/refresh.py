@@ -13,13 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streampca.errors import (
-    AbsentChunkError,
-    ChangingSourceError,
-    NonFiniteError,
-    SourceError,
-    hide_secrets,
-)
+from streampca.errors import AbsentChunkError, ChangingSourceError, NonFiniteError, hide_secrets
 from streampca.matrix.labels import plain
 from streampca.model_store.history import History, now
 from streampca.model_store.model_store import MONITOR, SCORES, ModelStore, Version, record_of_scores
@@ -50,6 +44,7 @@ from streampca.operations.scores import Made, Scores, explained, sweep_places
 from streampca.operations.state import (
     State,
     change_of,
+    computed_before,
     in_words_of_job,
     keep_look,
     ledger_of,
@@ -143,14 +138,6 @@ def _tried(
     raise ChangingSourceError(f"rows of {job.source['path']} were taken back while they were read")
 
 
-def _parent(version: Version) -> str | None:
-    """The version that was served when this one was made; "" if that is damaged."""
-    try:
-        return version.parent
-    except SourceError:
-        return ""
-
-
 class _BlankRow(Exception):
     """A row that was read may never have been written."""
 
@@ -215,7 +202,8 @@ class _Run:
             if not dry_run:
                 self.work_folder.clear()  # of a refresh that died after it had published
             return self._lacking_scores(found, outcome, dry_run)
-        if (known := self._computed_before(found)) is not None:
+        known = computed_before(found, self.job, self.store, self.base, self.mode)
+        if known is not None:
             return self._judged_again(known, found, outcome, dry_run)
         there = {version.id: version for version in self.store.versions(self.base)}
         versions = {name: value for name, value in there.items() if isinstance(value, Version)}
@@ -245,43 +233,6 @@ class _Run:
         return found.source.rows_from(self.old.rows, found.rows)
 
     # -- what was done before -----------------------------------------------------------------
-
-    def _computed_before(self, found: State) -> Version | None:
-        """A candidate, or a version that was rolled back, with the same data and settings.
-
-        Only versions newer than the served one count, and of candidates only those compared with
-        it: data or settings that return to those of an older version are computed again. If only
-        the times of chunks differ (files that were restored), the bytes decide. A damaged version
-        does not count: it is computed again.
-        """
-        parent, first = (self.current.id, self.current.number) if self.current else (None, 0)
-        there = [
-            one
-            for one in reversed(self.store.versions(self.base))
-            if isinstance(one, Version)
-            and one.number > first
-            and (one.id in self.base.served or _parent(one) == parent)
-        ]
-        same = [one for one in there if one.entry.key == found.key]
-        for version in [*same, *there]:
-            with contextlib.suppress(SourceError):  # the version is damaged
-                if version in same or self._same_bytes(version, found):
-                    version.verify()
-                    return version
-        return None
-
-    def _same_bytes(self, version: Version, found: State) -> bool:
-        """Whether a version was made with these settings of the bytes that are there."""
-        settings = version.record.get("job", {}).get("settings")
-        if settings != settings_of(self.job):
-            return False
-        if found.source is None or found.seen is None or "ledger" not in version.parts:
-            return False
-        ledger = ledger_of(version)
-        if ledger.rows != found.rows:
-            return False
-        change = found.source.compare(ledger, found.rows, found.seen, self.mode == "full")
-        return change.kind == NOTHING
 
     def _judged_again(
         self, known: Version, found: State, outcome: Outcome, dry_run: bool

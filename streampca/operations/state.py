@@ -22,6 +22,7 @@ from streampca.errors import (
     SourceError,
     hide_secrets,
 )
+from streampca.model_store.history import History
 from streampca.model_store.model_store import ModelStore, Version
 from streampca.models.contract.registry import kind_named
 from streampca.operations.config import Job
@@ -346,3 +347,51 @@ def ledger_of(version: Version) -> Ledger:
         ledger = kind.from_saved(arrays, document)
         check_fields(ledger, where)
     return ledger
+
+
+def computed_before(
+    found: State, job: Job, store: ModelStore, history: History, mode: str
+) -> Version | None:
+    """A candidate, or a version that was rolled back, with the same data and settings.
+
+    Only versions newer than the served one count, and of candidates only those compared with it:
+    data or settings that return to those of an older version are computed again. If only the times
+    of chunks differ (files that were restored), the bytes decide. A damaged version does not
+    count: it is computed again.
+    """
+    served = store.find(history=history) if history.current is not None else None
+    parent, first = (served.id, served.number) if served else (None, 0)
+    there = [
+        one
+        for one in reversed(store.versions(history))
+        if isinstance(one, Version)
+        and one.number > first
+        and (one.id in history.served or _parent(one) == parent)
+    ]
+    same = [one for one in there if one.entry.key == found.key]
+    for version in [*same, *there]:
+        with contextlib.suppress(SourceError):  # the version is damaged
+            if version in same or _same_bytes(version, found, job, mode):
+                version.verify()
+                return version
+    return None
+
+
+def _same_bytes(version: Version, found: State, job: Job, mode: str) -> bool:
+    """Whether a version was made with these settings of the bytes that are there."""
+    if version.record.get("job", {}).get("settings") != settings_of(job):
+        return False
+    if found.source is None or found.seen is None or "ledger" not in version.parts:
+        return False
+    ledger = ledger_of(version)
+    if ledger.rows != found.rows:
+        return False
+    return found.source.compare(ledger, found.rows, found.seen, mode == "full").kind == NOTHING
+
+
+def _parent(version: Version) -> str | None:
+    """The version that was served when this one was made; "" if that is damaged."""
+    try:
+        return version.parent
+    except SourceError:
+        return ""
