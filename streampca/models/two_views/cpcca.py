@@ -62,9 +62,11 @@ class PartlyWhitened:
         return np.asarray((roots / np.sqrt(freedom)) ** (self.degrees[i] - 1.0))
 
     def _solved(self, values: Array, x: Array, y: Array, ranks: tuple[int, int]) -> Solved:
-        total = float(np.sum(values**2))
+        """ranks : of the views; of pairs that covary there are as many as the least of them."""
         if not any(self.degrees):
             values, total = np.minimum(values, 1.0), float("nan")
+        else:
+            total, ranks = float(np.sum(values**2)), (min(ranks), min(ranks))
         return Solved(values, x, y, np.full(x.shape[1], np.inf), ranks, total=total)
 
 
