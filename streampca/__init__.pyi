@@ -35,6 +35,12 @@ from streampca.models.decompose.covariance import covariance as covariance
 from streampca.models.eof.hilbert import analytic as analytic
 from streampca.models.eof.hilbert import complex_modes as complex_modes
 from streampca.models.eof.lags import lagged as lagged
+from streampca.models.eof.oscillation import OscillationPatterns as OscillationPatterns
+from streampca.models.eof.oscillation import oscillation_patterns as oscillation_patterns
+from streampca.models.eof.persistence import PersistentPatterns as PersistentPatterns
+from streampca.models.eof.persistence import persistent_patterns as persistent_patterns
+from streampca.models.eof.significance import CorrelationMaps as CorrelationMaps
+from streampca.models.eof.significance import correlation_maps as correlation_maps
 from streampca.models.eof.variable_weights import variable_weights as variable_weights
 from streampca.models.explore.anndata_results import write_anndata as write_anndata
 from streampca.models.explore.bootstrap import bootstrap as bootstrap
@@ -74,6 +80,7 @@ from streampca.models.sparse.sparse_pca import SparsePCA as SparsePCA
 from streampca.models.text.counting import open_texts as open_texts
 from streampca.models.text.lsa import LSA as LSA
 from streampca.models.two_views.cca import CCA as CCA
+from streampca.models.two_views.cpcca import CPCCA as CPCCA
 from streampca.models.two_views.cross_correlation import cross_correlation as cross_correlation
 from streampca.models.two_views.mca import MCA as MCA
 from streampca.passes import Advance as Advance

@@ -84,6 +84,8 @@ def test_what_takes_a_model_refuses_other_things(value, tmp_path):
     for call in (
         streampca.rotate,
         streampca.complex_modes,
+        streampca.oscillation_patterns,
+        lambda one: streampca.persistent_patterns(one, 2),
         lambda one: streampca.write_anndata(one, tmp_path / "cells.h5ad"),
     ):
         with pytest.raises(InvalidInputError, match="expected a fitted model"):

@@ -40,6 +40,10 @@ def modes() -> Any:
     return streampca.complex_modes(streampca.PCA(4).fit(signal), signal)
 
 
+def eofs() -> Any:
+    return streampca.PCA(4, svd_solver="gram").fit(FIELD, dim="time")
+
+
 FITS: dict[str, Any] = {
     "PCA": lambda: streampca.PCA(3).fit(X),
     "IncrementalPCA": lambda: streampca.IncrementalPCA(3).fit(X),
@@ -55,6 +59,7 @@ FITS: dict[str, Any] = {
     "SoftImpute": lambda: streampca.SoftImpute(2).fit(HOLES),
     "CCA": lambda: streampca.CCA(2).fit(X, Y),
     "MCA": lambda: streampca.MCA(2).fit(X, Y),
+    "CPCCA": lambda: streampca.CPCCA(2).fit(X, Y),
     "GenotypePCA": lambda: streampca.GenotypePCA(3).fit(CALLS),
     "LSA": lambda: streampca.LSA(3, progress=False).fit(TEXTS),
     "TotalLeastSquares": lambda: streampca.TotalLeastSquares().fit(X, Y[:, 0]),
@@ -62,6 +67,8 @@ FITS: dict[str, Any] = {
         X, Y[:, 0]
     ),
     "ComplexModes": modes,
+    "OscillationPatterns": lambda: streampca.oscillation_patterns(eofs()),
+    "PersistentPatterns": lambda: streampca.persistent_patterns(eofs(), 3),
     "IntrinsicDimension": lambda: streampca.intrinsic_dimension(X),
     "R2Baselines": lambda: streampca.r2_baselines(X, 3),
 }
@@ -73,7 +80,7 @@ def fitted(name: str) -> tuple[Any, Any]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         model = FITS[name]()
-        if name in ("CCA", "MCA"):
+        if name in ("CCA", "MCA", "CPCCA"):
             return model, model.transform(X, Y)
         if hasattr(model, "transform") and name not in ("LSA", "GenotypePCA"):
             return model, model.transform(HOLES if name.endswith("Impute") else X)

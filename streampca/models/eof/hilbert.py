@@ -94,18 +94,9 @@ class ComplexModes:
         """What pictures show of them."""
         shares = np.asarray(self.explained_variance_ratio)
         absent = np.flatnonzero(np.isnan(self.components).any(axis=0))
-        maps = {
-            "amplitude": FeatureMap(
-                lambda indices: self.amplitude[indices], lambda variable: "Amplitude (unit vector)"
-            ),
-            "phase": FeatureMap(
-                lambda indices: np.rad2deg(self.phase[indices]), lambda variable: "Phase [degrees]"
-            ),
-        }
-        return Presentation(
+        return replace(
+            complex_maps(self.components, absent, Labels(self.samples, self.features)),
             method="Hilbert EOF",
-            labels=Labels(self.samples, self.features),
-            n_components=len(shares),
             pictures="plots.map(modes, kind='amplitude'), plots.map(modes, kind='phase'), "
             "plots.pcs, plots.scree",
             component="Mode ",
@@ -116,8 +107,6 @@ class ComplexModes:
             shares=shares,
             carries=carried_share(shares),
             variances=self.explained_variance,
-            maps=maps,
-            left_out={"without observation": absent},
         )
 
     def to_xarray(self) -> Any:
@@ -138,6 +127,31 @@ class ComplexModes:
             tables["score_amplitude"] = (np.abs(self.scores), series)
             tables["score_phase"] = (np.angle(self.scores), series)
         return to_dataset(tables, {"method": "Hilbert EOF"})
+
+
+def complex_maps(components: Array, absent: Array, labels: Labels) -> Presentation:
+    """What pictures show of complex components (m, p): maps of their amplitude and phase.
+
+    absent : numbers of the features without any observation.
+    """
+
+    def amplitude(indices: list[int]) -> Array:
+        return np.abs(components[indices])
+
+    def phase(indices: list[int]) -> Array:
+        return np.asarray(np.angle(components[indices], deg=True))
+
+    return Presentation(
+        method="",
+        labels=labels,
+        n_components=len(components),
+        pictures="",
+        maps={
+            "amplitude": FeatureMap(amplitude, lambda variable: "Amplitude (unit vector)"),
+            "phase": FeatureMap(phase, lambda variable: "Phase [degrees]"),
+        },
+        left_out={"without observation": absent},
+    )
 
 
 def complex_modes(model: Any, X: Any = None) -> ComplexModes:

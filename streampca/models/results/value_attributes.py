@@ -47,6 +47,12 @@ def of_covariance(result: Result, variable: str | None, scaling: int) -> dict[st
     return _attributes(result, [variable], what, units, weighted=False)
 
 
+def of_pattern(result: Result, variable: str | None, what: str) -> dict[str, Any]:
+    """Attributes of maps in the units of the data.  what : they are."""
+    unit = product((unit_of(result.labels, variable), 1))
+    return _attributes(result, [variable], what, unit, weighted=False)
+
+
 def of_correlation(result: Result, variable: str | None) -> dict[str, Any]:
     """Attributes of correlations of PCs with the data of one variable."""
     return _attributes(result, [variable], "correlations of the PCs with", ONE, weighted=False)

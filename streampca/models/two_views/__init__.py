@@ -1,1 +1,1 @@
-"""Models of X and Y: CCA, MCA, cross-correlation."""
+"""Models of X and Y: CCA, MCA, CPCCA, cross-correlation."""

@@ -229,7 +229,7 @@ class CCA(TwoViewModel):
 
     def _method(self, pair: Pair) -> Method:
         (n, p), q = pair.x.shape, pair.y.shape[1]
-        ridges, pca = _ridges(self.alpha), _counts(self.pca, n, (p, q))
+        ridges, pca = _ridges(self.alpha), principal_counts(self.pca, n, (p, q))
         if pca is not None and self.alpha is not None:
             raise InvalidInputError("pca= and alpha= exclude each other; leave one out")
         folds = FOLDS if isinstance(self.alpha, str) else 0
@@ -315,7 +315,7 @@ def _ridges(value: Any) -> Numbers:
     return numbers[0], numbers[1]
 
 
-def _counts(value: Any, n: int, widths: tuple[int, int]) -> tuple[int, int] | None:
+def principal_counts(value: Any, n: int, widths: tuple[int, int]) -> tuple[int, int] | None:
     """The numbers of principal components of both views."""
     if value is None:
         return None
