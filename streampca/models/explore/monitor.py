@@ -314,7 +314,7 @@ def limits_of(
     if values is None:
         values, counts = stand_ins(rest, min(dimensions, freedom - k))
     # a new value is divided by a deviation that does not know it
-    divided = result.settings.get("scale") == "std" and freedom > 2.0
+    divided = result.divided_by_deviations and freedom > 2.0
     scaling = freedom / (freedom - 2.0) if divided else 1.0
     one = FittedSpectrum(kept, rest, values, counts, dimensions, freedom, leverage, scaling)
     made = _normal_limits(one, alpha, rows) if centred and limits != EMPIRICAL else None

@@ -81,11 +81,10 @@ def score_space(
 
 def _rescaled_axes(result: PrincipalComponents, r: int) -> Array | None:
     """(r, r) all components of features that were divided by their deviations; else None."""
-    if result.scale is None or result.feature_variance is None or result.components is None:
+    if result.components is None or not result.divided_by_deviations:
         return None
-    scale, deviation = np.asarray(result.scale), np.sqrt(np.asarray(result.feature_variance))
-    used = scale > 0.0
-    if np.count_nonzero(used) != r or not np.allclose(scale[used], deviation[used], atol=0.0):
+    used = np.asarray(result.scale) > 0.0
+    if np.count_nonzero(used) != r:
         return None
     axes = np.asarray(result.components[:r], dtype=np.float64)
     return axes[:, used]

@@ -183,6 +183,15 @@ class LinearResult(ResidualResult):
         return self.scale is not None
 
     @property
+    def divided_by_deviations(self) -> bool:
+        """Whether every feature was divided by its standard deviation in the rows of the fit."""
+        if self.scale is None or self.feature_variance is None:
+            return False
+        scale, deviation = np.asarray(self.scale), np.sqrt(np.asarray(self.feature_variance))
+        used = scale > 0.0
+        return bool(used.any() and np.allclose(scale[used], deviation[used], atol=0.0))
+
+    @property
     def weighted(self) -> bool:
         """Whether features had weights."""
         return self.weights is not None
