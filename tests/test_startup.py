@@ -92,6 +92,7 @@ def test_only_what_is_needed_loads(tmp_path: Path) -> None:
     assert fresh(code, tmp_path) == ["import []", "--help []", "info []", "fit []"]
 
 
+@pytest.mark.slow
 def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     installed = shutil.copytree(
         PACKAGE, tmp_path / "site/streampca", ignore=shutil.ignore_patterns("__pycache__")
@@ -135,6 +136,7 @@ for one in {[*models]}:
     ]
 
 
+@pytest.mark.slow
 def test_every_public_name_loads_from_where_type_checkers_see_it() -> None:
     """The imports of the stub are the public names; nothing else lists them."""
     stub = ast.parse((PACKAGE / "__init__.pyi").read_text())

@@ -138,6 +138,7 @@ def test_outputs_that_cannot_be_are_refused_before_reading(tmp_path) -> None:
     assert matrix.reads().chunks == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("output", ["loadings", "relationship"])
 def test_a_fit_that_breaks_off_leaves_nothing(output, tmp_path, monkeypatch) -> None:
     path = write_plink(tmp_path / "x", random_calls(60, 3000))

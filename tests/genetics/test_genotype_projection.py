@@ -382,6 +382,7 @@ def real(shared_data):
     )
 
 
+@pytest.mark.slow
 def test_hapmap3_to_1000_genomes(real):
     """flashpca's own test, X = (g - 2p) / sqrt(2p(1-p)) / sqrt(#SNP), to 1e-6."""
     p = real.reference.shape[1]

@@ -128,6 +128,7 @@ def test_the_kernel_matrix_is_symmetric_to_the_bit(
     np.testing.assert_allclose(whole, asked.of_rows(X - shift, X - shift), atol=1e-12)
 
 
+@pytest.mark.slow
 def test_a_function_takes_whole_rows(tmp_path: Path) -> None:
     def laplace(a: np.ndarray, b: np.ndarray) -> float:
         return float(np.exp(-0.1 * np.abs(a - b).sum()))

@@ -337,6 +337,7 @@ def mean_precision(documents: Any, queries: Any, relevant: dict[int, set[int]]) 
     return float(np.mean(found))
 
 
+@pytest.mark.slow
 def test_queries_of_medlars_get_the_weights_of_the_documents(
     shared_data: Path, tmp_path: Path
 ) -> None:

@@ -30,6 +30,7 @@ def blocks(x: np.ndarray) -> Any:
     return da.from_array(x, (40, x.shape[1]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [{"n_nonzero": 8}, {"alpha": 1.0}, {"alpha": (0.5, 4.0)}])
 @pytest.mark.parametrize("ridge", [0.5, 1e-6])
 def test_a_finite_ridge_needs_no_covariance_of_all(

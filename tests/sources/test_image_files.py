@@ -143,6 +143,7 @@ def test_the_picture_of_a_model(tmp_path: Path) -> None:
     assert components_for(np.array([0.6, 0.3]), 0.95) is None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not ORL.exists(), reason="the ORL faces are not in ../shared/data")
 def test_orl_faces() -> None:
     """Shares and numbers of components are those of NumPy; a held-out face finds its person."""

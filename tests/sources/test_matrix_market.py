@@ -105,6 +105,7 @@ def test_the_columns_of_a_10x_folder_are_cells(tmp_path: Path, genes: str, end: 
     assert turned.labels.samples.names() == expected
 
 
+@pytest.mark.slow
 def test_scratch_goes_with_the_matrix_and_the_plan_names_it(tmp_path: Path) -> None:
     matrix: Any = streampca.open(write(tmp_path / "a.mtx", X, "rows"))
     folder = Path(matrix.folder.path)

@@ -447,6 +447,7 @@ def test_more_components_than_the_rank_are_completed_and_than_varying_features_a
     np.testing.assert_allclose(model.explained_variance_, exact.explained_variance_, atol=1e-10)
 
 
+@pytest.mark.slow
 def test_a_start_block_that_fills_the_space_is_well_conditioned():
     """Vectors over the samples lose their mean, and may not be independent then."""
     for seed in range(150):

@@ -62,6 +62,7 @@ def test_every_solver_ends_with_numbers(shape: tuple[int, int], kind: str, dtype
             assert np.isfinite(model.explained_variance_).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
 def test_sparse_data_without_variance(dtype: str) -> None:
     x = scipy.sparse.csr_array(np.zeros((30, 8), dtype))
