@@ -167,13 +167,14 @@ def _typed(parser: Parser, name: str, action: argparse.Action, value: Any) -> An
 # ``streampca refresh`` and ``streampca config``: scheduled jobs.
 
 JOBS_ONLY = {"model", "gate", "store"}  # not options of fit
+WHERE = "see configs/; its paths are relative to the working directory"
 
 
 def add_options(parsers: dict[str, Parser], argv: Sequence[str]) -> None:
     """Add the options of ``refresh`` and ``config``."""
     one = parsers["refresh"]
     one.set_defaults(run=run_refresh, prepare=read_arguments)
-    one.add_argument("job", metavar="CONFIG", help="the job, a YAML file: see configs/")
+    one.add_argument("job", metavar="CONFIG", help=f"the job, a YAML file: {WHERE}")
     one.add_argument("--verify", choices=("stat", "full"), help="override the job's setting")
     one.add_argument("--dry-run", action="store_true", help="only print what would be done")
     one.add_argument(
