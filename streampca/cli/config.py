@@ -224,6 +224,13 @@ def run_refresh(arguments: argparse.Namespace) -> int:
             accept_source=arguments.accept_source,
             progress=arguments.note,
         )
+    except SourceError as error:
+        here = os.getcwd()
+        if os.path.dirname(os.path.abspath(job.file)) != here:
+            error.add_note(
+                f"relative paths of the job are taken from the working directory, {here}"
+            )
+        raise
     except SystemExit as stop:
         if "://" not in job.store:
             stop.add_note("the next refresh goes on from what was done")

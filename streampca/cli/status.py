@@ -91,7 +91,7 @@ def jobs_in(folder: str) -> list[str]:
 
 
 def one_line(found: Status) -> str:
-    """LEVEL - job: reasons | figures."""
+    """LEVEL - job: reasons | figures, which begin after the only bar."""
     going = f"{found.run['state']} {found.run.get('progress', '')}".rstrip()
     why = "; ".join(text for _, text in found.reasons) or (_served(found) if found.store else going)
     figures: dict[str, Any] = {"age": None, "waiting": None, "behind": None}
@@ -99,7 +99,8 @@ def one_line(found: Status) -> str:
         figures["age"] = f"{found.served['age']:.0f}s"
     figures |= {name: found.source.get(name) for name in ("waiting", "behind")}
     counted = " ".join(f"{name}={value}" for name, value in figures.items() if value is not None)
-    return shown(f"{found.level.upper()} - {found.job or found.store}: {why} | {counted}")
+    text = shown(f"{found.level.upper()} - {found.job or found.store}: {why}")
+    return " | ".join(filter(None, [text.replace("|", r"\x7c"), counted]))
 
 
 def as_text(found: Status) -> str:
