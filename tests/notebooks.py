@@ -14,10 +14,12 @@ from __future__ import annotations
 
 import argparse
 import base64
+import getpass
 import html
 import io
 import os
 import re
+import socket
 import sys
 import tempfile
 import time
@@ -95,7 +97,9 @@ def is_progress(output: Any) -> bool:
 
 
 def without_folder(text: str, workspace: Path) -> str:
-    """Paths begin within the folder of the run, also those of folders that the guide made there."""
+    """Paths begin within the folder of the run, also those of folders that the guide made there;
+    who ran it, and on which machine, is left out."""
+    text = text.replace(f"{getpass.getuser()}@{socket.gethostname()}", "you@here")
     return re.sub(re.escape(str(workspace)) + r"/?(tmp\w{8}/?)?", "", text)
 
 

@@ -28,6 +28,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, kind: Any, *arguments: str) -> tuple[
     return out.getvalue(), err.getvalue()
 
 
+@pytest.mark.slow
 def test_heads_and_messages_are_coloured_on_a_terminal_only(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -156,10 +156,8 @@ def whole_fit(stem: Path, limit: str = "") -> list[float]:
     return [float(word) for word in done.stdout.split()]
 
 
-@pytest.mark.parametrize(
-    "some",
-    [pytest.param(50_000, marks=pytest.mark.slow), pytest.param(200_000, marks=pytest.mark.soak)],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("some", [50_000, 200_000])
 def test_ten_times_the_variants_fit_in_300_mebibytes(some: int, tmp_path) -> None:
     """Labels, statistics and components stream: ten times the variants add under a tenth.
 

@@ -40,6 +40,7 @@ def test_every_fit_gives_what_it_gave() -> None:
     assert not found, "\n".join(f"{name}: {'; '.join(wrong)}" for name, wrong in found.items())
 
 
+@pytest.mark.slow
 def test_a_changed_bit_is_reported() -> None:
     one = {"bits": "a", "plan": "b", "passes": 1, "reads": [1, 2], "values": [1.0, 2.0]}
     assert differences(one, dict(one), same_machine=True) == []

@@ -102,6 +102,7 @@ def test_candidates_and_biases_stay_under_their_plan(tmp_path: Path) -> None:
         assert found["passes"] == 6
 
 
+@pytest.mark.soak
 def test_factors_that_do_not_fit_go_to_a_scratch_store(tmp_path: Path) -> None:
     path, tiny = dense(tmp_path / "x.zarr", 300_000, 24, 10_000), dense(tmp_path / "t.zarr", 300, 9)
     found = run(path, tiny, solver="impute", limit="200MiB", rank=20)

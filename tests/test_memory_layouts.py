@@ -409,6 +409,15 @@ SHOWN = (
     "weights",
     "uncentred",
     "remove",
+    "climate NetCDF",
+    "dosages of a .bgen",
+    "NumPy in memory",
+    "Parquet, by Dask",
+    "Arrow table",
+    "shards",
+    "batches",
+    "means in holes",
+    "square, iterated",
 )
 
 # of a whole process: what a command takes, what kernels and libraries weigh

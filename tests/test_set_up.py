@@ -50,7 +50,7 @@ def typed(line: str, folder: Path, machine: dict[str, str]) -> str:
     return done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_second_command_leaves_a_package_that_works(
     clone: Path, machine: dict[str, str]
 ) -> None:

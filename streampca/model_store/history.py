@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import getpass
 import hashlib
 import json
 import os
@@ -350,10 +349,13 @@ def who() -> str:
     """user@host of this process."""
     try:
         import pwd
-
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except (ImportError, KeyError):  # Windows; a container without a name for its user
-        user = getpass.getuser() if os.name == "nt" else str(os.getuid())
+    except ImportError:  # Windows
+        user = os.environ.get("USERNAME", "unknown")
+    else:
+        try:
+            user = pwd.getpwuid(os.getuid()).pw_name
+        except KeyError:  # a container without a name for its user
+            user = str(os.getuid())
     return f"{user}@{socket.gethostname()}"
 
 

@@ -247,7 +247,7 @@ def a_table(count: int) -> Table:
     return Table(count, rows, frozenset(), tuple(ids), frozenset(ids))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_ten_thousand_versions_are_read_and_added_to() -> None:
     """The table of a checkpoint has a bound; so many are well below it."""
     backend = a_store()

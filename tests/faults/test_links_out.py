@@ -85,6 +85,7 @@ SCRIPT = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", [COMMAND, SCRIPT])
 def test_a_module_in_the_current_folder_is_not_imported(tmp_path: Path, program: list[str]) -> None:
     zarr.save_array(tmp_path / "x.zarr", X)

@@ -400,7 +400,7 @@ def nights(layout: str, seed: int, steps: int, processes: Processes, loud: bool 
 @pytest.mark.parametrize(
     ("layout", "steps"),
     [
-        pytest.param("group-v3", RUN, marks=pytest.mark.slow),
+        pytest.param("group-v3", RUN, marks=pytest.mark.soak),
         *(pytest.param(layout, STEPS, marks=pytest.mark.soak) for layout in LAYOUTS),
     ],
 )

@@ -93,8 +93,13 @@ def test_the_error_is_of_rows_that_nothing_depends_on() -> None:
     assert model.error_se_ == pytest.approx(expected, rel=1e-8)
 
 
-@pytest.mark.slow
-@methods
+@pytest.mark.parametrize(
+    "method",
+    [
+        pytest.param(m, marks=getattr(pytest.mark, "soak" if m != "leverage" else "slow"))
+        for m in METHODS
+    ],
+)
 def test_the_error_covers_that_of_unseen_rows(method: str) -> None:
     """The 95 % interval covers the mean over 20,000 fresh rows in at least 88 of 100 draws, fewer
     than which has a probability below .003."""

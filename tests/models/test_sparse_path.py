@@ -119,6 +119,7 @@ def test_a_path_is_its_penalties_in_the_same_reads(ridge: float) -> None:
     assert len(read.cost_) <= max(reads) + 2 < sum(reads)
 
 
+@pytest.mark.slow
 def test_of_a_path_the_sparsest_that_explains_enough_is_taken(tmp_path: Path) -> None:
     x, alphas = spiked(0), [8.0, 4.0, 0.1]
     sums = [one.explained_variance.sum() for one in quiet(path=alphas).fit(x).path_]

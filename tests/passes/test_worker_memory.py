@@ -86,6 +86,7 @@ class Crowd:
         return {"a": self.rest}
 
 
+@pytest.mark.slow
 def test_the_worker_memory_limit_that_a_refusal_names_works(source: str) -> None:
     plan = streampca.PCA(3).plan(source)
     rest = AtRest(239 * MiB, 0.8)

@@ -86,6 +86,7 @@ def test_trace_is_stationary_at_eigenvectors() -> None:
     assert model.explained_variance_[:2].sum() > model.explained_variance_[2:4].sum()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("solver", SOLVERS)
 def test_points_on_a_hyperplane(solver: str) -> None:
     """Specific case: 1000 features, points on 10 dimensions. Slip: 990 eigenvalues are 0."""

@@ -114,6 +114,7 @@ def test_ridges_are_the_noise_over_the_variance_of_biases() -> None:
     assert min(ridges_of(alike)) > 50.0
 
 
+@pytest.mark.slow
 def test_whole_weights_are_rows_that_are_repeated(tmp_path: Any) -> None:
     x = levelled(40, 14)
     weights = np.random.default_rng(1).integers(0, 4, 40).astype(float)

@@ -198,6 +198,7 @@ def test_the_command_line_leaves_them_out_and_counts_them(
     assert list(np.flatnonzero(np.isnan(written).all(axis=1))) == EMPTY
 
 
+@pytest.mark.slow
 def test_sparse_components_leave_them_out() -> None:
     left = TALL.dropna("time", how="all")
     direct = SparsePCA(2, n_nonzero=5, progress=False).fit(left)

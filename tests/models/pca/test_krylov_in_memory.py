@@ -123,6 +123,7 @@ def test_components_are_those_of_numpy(kind: str, form: str) -> None:
         assert np.all(one.angle[known & one.simple] < 1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("copies", [9, 60])
 @pytest.mark.parametrize("form", [scipy.sparse.csr_array, np.asarray, np.float32])
 def test_equal_eigenvalues_that_a_block_cannot_hold_are_all_found(copies: int, form: Any) -> None:

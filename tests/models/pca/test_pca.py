@@ -798,7 +798,7 @@ def test_results_are_read_only():
         model.components_[0, 0] = 1
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("scale", [pytest.param(None, marks=pytest.mark.soak), "std"])
 def test_gram_by_panels_of_rows(tmp_path, scale):
     X = planted(400, 40_000).astype("f4")

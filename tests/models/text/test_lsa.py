@@ -377,7 +377,7 @@ def test_what_split_the_texts_is_in_the_plan_of_this_process(tmp_path: Path) -> 
     assert "sklearn" not in LSA(2).plan(reopened).memory["process"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_counting_and_fitting_in_one_process_keep_to_the_plan(tmp_path: Path) -> None:
     """Measured from a fresh process, whose libraries the plan has to count."""
     draw = np.random.default_rng(0).zipf(1.3, (2500, 20)) % 5000

@@ -127,7 +127,7 @@ def test_a_limit_too_small_to_count_is_refused_before_reading(tmp_path: Path) ->
 
 @pytest.mark.slow
 @pytest.mark.skipif(not peak_nbytes(), reason="/proc is not there to measure with")
-@pytest.mark.parametrize("kind", ["lines", "jsonl"])
+@pytest.mark.parametrize("kind", ["lines", pytest.param("jsonl", marks=pytest.mark.soak)])
 def test_a_long_line_keeps_to_the_limit_and_the_printed_peak_is_the_systems(
     kind: str, tmp_path: Path
 ) -> None:
