@@ -56,7 +56,9 @@ def run_status(arguments: argparse.Namespace) -> int:
         try:
             note = note_at(path) if os.path.isfile(path) else {}
             job = None if note else read_job(path)
-        except (StreamPCAError, OSError) as error:  # the others are looked at all the same
+        except (StreamPCAError, OSError) as error:
+            if len(paths) == 1 and not arguments.oneline:  # no other job, and no plugin
+                raise
             job, found = None, Status(path, "", run={"state": NEVER})
             found.add(UNKNOWN, f"a refresh would fail: {error}")
         else:
