@@ -11,7 +11,7 @@ from typing import Any
 from streampca.cli.commands import Parser
 from streampca.cli.config import JOBS_ONLY, WHERE
 from streampca.cli.terminal import shown
-from streampca.errors import InvalidInputError, StreamPCAError
+from streampca.errors import InvalidInputError, OutputError, StreamPCAError
 from streampca.operations.config import read_job
 from streampca.operations.runs import NEVER, note_at
 from streampca.operations.status import (
@@ -64,8 +64,11 @@ def run_status(arguments: argparse.Namespace) -> int:
         else:
             found = status_of_run(note, path) if job is None else status(job, path)
         if job is not None and arguments.metrics and job.metrics is not None:
-            write_status(job, found)
             written = True
+            try:
+                write_status(job, found)
+            except OutputError as error:  # the other jobs' are written all the same
+                found.add(UNKNOWN, f"no metrics are written: {error}")
         levels.add(found.level)
         if arguments.json:
             print(found.to_json())

@@ -6,6 +6,7 @@ last sign of life, and one that does not run any more by the age of its last suc
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 import shutil
@@ -22,9 +23,9 @@ from streampca.operations import runs
 from streampca.operations.config import Job
 from streampca.operations.observers import check_places, write_metrics
 from streampca.operations.outcome import REFUSED, UNCHANGED, seconds_since
-from streampca.operations.refresh import refresh
+from streampca.operations.refresh import foreseen
 from streampca.operations.sections import seconds_of
-from streampca.operations.work_folder import holder_of
+from streampca.operations.work_folder import check_store, holder_of
 
 FRESH, WARN, ERROR, UNKNOWN = "fresh", "warn", "error", "unknown"
 EXIT = {FRESH: 0, WARN: 1, ERROR: 2, UNKNOWN: 3}  # as plugins of Nagios
@@ -97,6 +98,7 @@ def status(job: Job, path: str = "") -> Status:
     _look_at_store(job, found)
     _look_at_run(found, WARN)
     _look_at_source(job, found)
+    _look_at_places(job, found)
     _look_at_ages(job, found)
     found.next = found.next or _next(found)
     if "://" not in job.store:
@@ -185,7 +187,8 @@ def _next(found: Status) -> str:
     if state == runs.ENDED and run.get("status") == REFUSED:
         return f"streampca models list {shlex.quote(found.store)}"
     goes_on = state in (runs.RUNNING, runs.SILENT) or found.holder is not None
-    if goes_on or "error" in found.source or not (found.job and found.reasons):
+    would_fail = UNKNOWN in {level for level, _ in found.reasons}
+    if goes_on or would_fail or not (found.job and found.reasons):
         return ""
     return f"streampca refresh {shlex.quote(found.job)}"
 
@@ -202,7 +205,7 @@ def _look_at_source(job: Job, found: Status) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            there = refresh(replace(job, keep=None), dry_run=True)
+            there = foreseen(replace(job, keep=None))
     except (StreamPCAError, OSError) as error:
         found.source = {"error": hide_secrets(str(error))}
         found.add(UNKNOWN, f"a refresh would fail: {error}")
@@ -216,6 +219,22 @@ def _look_at_source(job: Job, found: Status) -> None:
         "behind_since": there.behind_since,
         "note": there.note,
     }
+
+
+def _look_at_places(job: Job, found: Status) -> None:
+    """Whether the job can write. Only the user whose store it is can tell."""
+    with contextlib.suppress(OSError):
+        if "://" not in job.store and os.stat(job.store).st_uid != _user():
+            return
+    try:
+        check_places(job)
+        check_store(job.store)
+    except (StreamPCAError, OSError) as error:
+        found.add(UNKNOWN, f"a refresh would fail: {error}")
+
+
+def _user() -> int:
+    return os.geteuid() if hasattr(os, "geteuid") else 0  # as st_uid on Windows
 
 
 def _look_at_ages(job: Job, found: Status) -> None:

@@ -136,3 +136,20 @@ def test_a_job_in_another_folder_says_where_paths_begin(
         assert main(["refresh", str(tmp_path / "job.yaml"), "--json"]) == 66
         found = json.loads(capsys.readouterr().out)["notes"]
         assert [str(folder) in one for one in found] == [True] * notes
+
+
+def test_who_may_not_write_sees_the_rest(
+    job: Nightly,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(job.entries | {"metrics": str(tmp_path / "no" / "job.prom")}))
+    assert main(["status", str(path), "--json", "--metrics"]) == 3
+    found = json.loads(capsys.readouterr().out)
+    assert ["mkdir -p" in text for _, text in found["reasons"]] == [True, True]
+    assert (found["served"]["version"], found["source"]["samples"]) == (1, 100)
+    assert found["next"] == ""
+    monkeypatch.setattr("streampca.operations.status._user", lambda: -1)  # a monitor's
+    assert main(["status", str(path), "--oneline"]) == 0
