@@ -167,13 +167,14 @@ def _typed(parser: Parser, name: str, action: argparse.Action, value: Any) -> An
 # ``streampca refresh`` and ``streampca config``: scheduled jobs.
 
 JOBS_ONLY = {"model", "gate", "store"}  # not options of fit
+WHERE = "see configs/; its paths are relative to the working directory"
 
 
 def add_options(parsers: dict[str, Parser], argv: Sequence[str]) -> None:
     """Add the options of ``refresh`` and ``config``."""
     one = parsers["refresh"]
     one.set_defaults(run=run_refresh, prepare=read_arguments)
-    one.add_argument("job", metavar="CONFIG", help="the job, a YAML file: see configs/")
+    one.add_argument("job", metavar="CONFIG", help=f"the job, a YAML file: {WHERE}")
     one.add_argument("--verify", choices=("stat", "full"), help="override the job's setting")
     one.add_argument("--dry-run", action="store_true", help="only print what would be done")
     one.add_argument(
@@ -223,6 +224,13 @@ def run_refresh(arguments: argparse.Namespace) -> int:
             accept_source=arguments.accept_source,
             progress=arguments.note,
         )
+    except SourceError as error:
+        here = os.getcwd()
+        if os.path.dirname(os.path.abspath(job.file)) != here:
+            error.add_note(
+                f"relative paths of the job are taken from the working directory, {here}"
+            )
+        raise
     except SystemExit as stop:
         if "://" not in job.store:
             stop.add_note("the next refresh goes on from what was done")

@@ -9,13 +9,14 @@ from glob import escape, glob
 from typing import Any
 
 from streampca.cli.commands import Parser
-from streampca.cli.config import JOBS_ONLY
+from streampca.cli.config import JOBS_ONLY, WHERE
 from streampca.cli.terminal import shown
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, OutputError, StreamPCAError
 from streampca.operations.config import read_job
-from streampca.operations.runs import note_at
+from streampca.operations.runs import NEVER, note_at
 from streampca.operations.status import (
     EXIT,
+    UNKNOWN,
     WORST,
     Status,
     status,
@@ -30,7 +31,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     """Add the options of ``status``."""
     one = parsers["status"]
     one.set_defaults(run=run_status)
-    what = "job files: see configs/; or the --progress-file of any other command"
+    what = f"job files: {WHERE}; or the --progress-file of any other command"
     one.add_argument("job", nargs="*", metavar="CONFIG", help=what)
     one.add_argument("--all", metavar="FOLDER", dest="folder", help="every job file in a folder")
     one.add_argument(
@@ -52,15 +53,22 @@ def run_status(arguments: argparse.Namespace) -> int:
         raise InvalidInputError("no job file: streampca status JOB.yaml, or --all FOLDER")
     levels, written = set(), False
     for path in paths:
-        note = note_at(path) if os.path.isfile(path) else {}
-        if note:
-            found = status_of_run(note, path)
+        try:
+            note = note_at(path) if os.path.isfile(path) else {}
+            job = None if note else read_job(path)
+        except (StreamPCAError, OSError) as error:
+            if len(paths) == 1 and not arguments.oneline:  # no other job, and no plugin
+                raise
+            job, found = None, Status(path, "", run={"state": NEVER})
+            found.add(UNKNOWN, f"a refresh would fail: {error}")
         else:
-            job = read_job(path)
-            found = status(job, path)
-            if arguments.metrics and job.metrics is not None:
+            found = status_of_run(note, path) if job is None else status(job, path)
+        if job is not None and arguments.metrics and job.metrics is not None:
+            written = True
+            try:
                 write_status(job, found)
-                written = True
+            except OutputError as error:  # the other jobs' are written all the same
+                found.add(UNKNOWN, f"no metrics are written: {error}")
         levels.add(found.level)
         if arguments.json:
             print(found.to_json())
@@ -72,19 +80,23 @@ def run_status(arguments: argparse.Namespace) -> int:
 
 
 def jobs_in(folder: str) -> list[str]:
-    """The job files of a folder: YAML with a store, a model or a source section."""
+    """The job files of a folder: YAML with a store, a model or a source section, or unreadable."""
     if not os.path.isdir(folder):
         raise InvalidInputError(f"{folder}: no such folder")
     found = []
     for path in sorted(glob(os.path.join(escape(folder), "*.y*ml"))):
-        entries, _ = read_yaml(path)
+        try:
+            entries, _ = read_yaml(path)
+        except (StreamPCAError, OSError):  # perhaps a job
+            found.append(path)
+            continue
         if isinstance(entries.get("source"), dict) or entries.keys() & JOBS_ONLY:
             found.append(path)
     return found
 
 
 def one_line(found: Status) -> str:
-    """LEVEL - job: reasons | figures."""
+    """LEVEL - job: reasons | figures, which begin after the only bar."""
     going = f"{found.run['state']} {found.run.get('progress', '')}".rstrip()
     why = "; ".join(text for _, text in found.reasons) or (_served(found) if found.store else going)
     figures: dict[str, Any] = {"age": None, "waiting": None, "behind": None}
@@ -92,7 +104,8 @@ def one_line(found: Status) -> str:
         figures["age"] = f"{found.served['age']:.0f}s"
     figures |= {name: found.source.get(name) for name in ("waiting", "behind")}
     counted = " ".join(f"{name}={value}" for name, value in figures.items() if value is not None)
-    return shown(f"{found.level.upper()} - {found.job or found.store}: {why} | {counted}")
+    text = shown(f"{found.level.upper()} - {found.job or found.store}: {why}")
+    return " | ".join(filter(None, [text.replace("|", r"\x7c"), counted]))
 
 
 def as_text(found: Status) -> str:
@@ -114,7 +127,8 @@ def as_text(found: Status) -> str:
     for name in ("success", "failure"):
         if (one := getattr(found, name)) is not None:
             why = f": {one['why']}" if "why" in one else ""
-            lines.append(f"  {name:<9} {one['time']}{why}")
+            code = f" (exit {one['exit']}, {one['kind']})" if one.get("exit") is not None else ""
+            lines.append(f"  {name:<9} {one['time']}{why}{code}")
     if found.free_bytes is not None:
         lines.append(f"  disk      {found.free_bytes / 1e9:.1f} GB free")
     if found.next:

@@ -9,18 +9,22 @@ Source: Prometheus, "Exposition formats" (the text format) and "Metric and label
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import math
 import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from streampca.errors import OutputError, error_kind, exit_code
+from streampca.errors import OutputError, StreamPCAError, error_kind, exit_code
 from streampca.operations.outcome import ALREADY, PUBLISHED, REFUSED, UNCHANGED, Outcome
+from streampca.paths import read_regular
 from streampca.store.bundle import whole_file
 
 PREFIX = "streampca_job_"
+MOST = 1 << 20  # bytes of a file
 MODE = 0o644  # node_exporter is another user
 Value = float | dict[str, float]  # of a metric with a label: label -> value
 
@@ -48,7 +52,7 @@ METRICS = (
     Metric("last_exit_code", "Exit code of the run that ended last."),
     Metric("last_end_info", "How it ended: its outcome, or the kind of its error.", "kind"),
     Metric("last_run_duration_seconds", "How long it took."),
-    Metric("runs_total", "Runs that ended, by outcome; failed: with an error.", "outcome"),
+    Metric("runs_total", "Runs that ended, by outcome; failed: with an error, or died.", "outcome"),
     Metric("retries_total", "Times that a run began again, because its source was being written."),
     Metric("read_bytes_total", "Bytes of the source that were read, also to find changes."),
     Metric("served_version", "Number of the version that readers get."),
@@ -106,6 +110,15 @@ def ended(end: Outcome | BaseException, time: str) -> dict[str, Value]:
         "last_exit_code": exit_code(end) if isinstance(end, BaseException) else end.exit_code,
         "last_end_info": {kind: 1},
     }
+
+
+def after_death(kept: Mapping[str, Value], time: str) -> dict[str, Value]:
+    """The metrics of a job whose run died, with a last sign of life at a time."""
+    runs = kept.get("runs_total")
+    counted = dict(runs) if isinstance(runs, dict) else {}
+    counted["died"] = counted.get("died", 0) + 1
+    at = {"last_failure_timestamp_seconds": seconds_of_time(time)}
+    return {**kept, **at, "runs_total": counted}
 
 
 def _count(metrics: dict[str, Value], name: str, more: float) -> None:
@@ -202,6 +215,15 @@ def check_place(path: str) -> None:
         raise OutputError(f"metrics {path} is a folder; name a file in it")
     if not os.access(folder, os.W_OK):
         raise OutputError(f"metrics {path}: {folder} may not be written to; name another place")
+
+
+def other_store(path: str, store: str) -> str:
+    """The store whose metrics a file holds, as in its label, if it is not this one; or ""."""
+    with contextlib.suppress(OSError, StreamPCAError):
+        text = read_regular(path, MOST).decode("utf-8", "replace")
+        found = re.search(r'[{,]store="((?:[^"\\]|\\.)*)"', text)
+        return found[1] if found and found[1] != _escaped(store) else ""
+    return ""
 
 
 def write(path: str, text: str) -> None:

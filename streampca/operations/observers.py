@@ -19,6 +19,7 @@ from streampca.operations.runs import (
     SILENT,
     RunNote,
     last_run,
+    note_kept_out,
     state_of,
 )
 from streampca.operations.sections import seconds_of
@@ -54,15 +55,17 @@ def observed(job: Job, progress: Any) -> Iterator[RunNote]:
                 before = last_run(job.store).get("run")
                 if before is not None and state_of(before) == DIED:
                     lineage.end_dead(before.get("id"))
+            problem = ""
             try:
                 with note:
-                    _write(job, note.note)
+                    problem = _write(job, note.note)
                     yield note
             finally:
                 if note.note:
-                    _warn(job, _write(job, note.note))
+                    _warn(job, _write(job, note.note) or problem)
     except BaseException as error:
         if not note.note:  # it never began
+            note_kept_out(job.store, error)
             write_metrics(job, metrics.ended(error, now()))
         if lineage is not None:
             _warn(job, lineage.end(error))
@@ -102,8 +105,10 @@ def _write(job: Job, note: Mapping[str, Any], more: Mapping[str, metrics.Value] 
     for name, window in job.freshness.items():  # warn_after, error_after
         found[f"freshness_{name.removesuffix('_after')}_seconds"] = seconds_of(window)
     labels = {"name": name_of(job), "store": hide_secrets(settled(job.store))}
+    other = metrics.other_store(job.metrics, labels["store"])
     try:
         metrics.write(job.metrics, metrics.exposition(found, labels))
     except (OSError, StreamPCAError) as error:
         return f"metrics {job.metrics}: {error}"
-    return ""
+    what = f"it held those of the store {other}; name one file for each job"
+    return f"metrics {job.metrics}: {what}" if other else ""

@@ -99,8 +99,7 @@ def refresh(
         logger.info("looks for changes%s", ": a dry run" if dry_run else "")
         if dry_run:
             check_store(job.store)
-            outcome = _tried(job, verify, progress, accept_source, dry_run=True)
-            outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
+            outcome = foreseen(job, verify, progress, accept_source)
         else:
             with (
                 full_disk_noted(job.store, job.scores.get("path")),
@@ -114,6 +113,16 @@ def refresh(
         outcome.run, outcome.seconds = run.id, round(time.perf_counter() - begun, 3)
         run.version = outcome.served
         outcome.log()
+    return outcome
+
+
+def foreseen(
+    job: Job, verify: str | None = None, progress: Any = None, accept_source: bool = False
+) -> Outcome:
+    """What a refresh would do, also for a user who may not write where the job does."""
+    with in_run(job.file, hide_secrets(job.store)):
+        outcome = _tried(job, verify, progress, accept_source, dry_run=True)
+        outcome.behind_since = behind_since(job.store, outcome.samples, outcome.behind)
     return outcome
 
 

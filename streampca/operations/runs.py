@@ -31,6 +31,7 @@ from streampca.store.bundle import whole_file
 from streampca.store.places import exists_already, occupied
 
 FOLDER, NAME = ".runs", "last.json"
+KEPT_OUT = "kept_out.json"  # of the last run that never began, as another one had the lock
 BEAT = 30.0  # seconds between two signs of life
 PATIENCE = 4 * BEAT  # seconds without one after which a run has ended, or does not answer
 NEVER, RUNNING, SILENT, DIED, ENDED = "never", "running", "silent", "died", "ended"
@@ -105,6 +106,7 @@ class RunNote:
                 "time": run["ended"],
                 "version": outcome.served,
                 "samples": outcome.samples,
+                "run": run["id"],
             }
 
     def __exit__(
@@ -124,15 +126,20 @@ class RunNote:
             self._fail(exit_code(error), why, error_kind(error))
         elif "ended" not in run:
             run |= {"ended": now(), "status": DONE}
-            self.note["success"] = {"time": run["ended"]}
+            self.note["success"] = {"time": run["ended"], "run": run["id"]}
         if (end := self.outcome if error is None else error) is not None and not self.file:
             kept, seconds = self.note.get("metrics", {}), perf_counter() - self._begun
             self.note["metrics"] = metrics.after(kept, end, run["ended"], seconds, self.retries)
+        if not self.file and self.note.get("failure", {}).get("run") != run["id"]:
+            _add_later_failure(self.note, _read(self.place, KEPT_OUT))
         self._write()
+        if not self.file:  # this run ended after all that it kept out
+            with contextlib.suppress(OSError, StreamPCAError):
+                open_backend(self.place.rstrip("/") + FOLDER).delete(KEPT_OUT)
 
     def _fail(self, code: int, why: str, kind: str) -> None:
-        time = self.note["run"]["ended"]
-        self.note["failure"] = {"time": time, "why": why, "exit": code, "kind": kind}
+        run = self.note["run"]
+        self.note["failure"] = failure(run["ended"], why, code, kind, run["id"])
 
     def _beat(self) -> None:
         while not self._ended.wait(BEAT):
@@ -159,9 +166,49 @@ def last_run(place: str) -> dict[str, Any]:
     """What was noted: "run", "success", "failure" and "metrics", a dict each, if there were any.
 
     place : of the model store. A note that is malformed counts as none.
+    That a run died, or never began, is a failure, too.
     """
+    note, kept_out = _read(place, NAME), _read(place, KEPT_OUT)
+    if state_of(run := note.get("run")) == DIED:
+        assert run is not None
+        time = run.get("beat") or run["begun"]
+        died = failure(time, "the run died", None, DIED, run.get("id"))
+        _add_later_failure(note, {"failure": died})
+        note["metrics"] = metrics.after_death(note.get("metrics", {}), time)
+    _add_later_failure(note, kept_out)
+    if ended := kept_out.get("metrics"):
+        kept, name = note.setdefault("metrics", {}), "last_end_timestamp_seconds"
+        if kept.get(name, 0) <= ended.get(name, 0):
+            kept |= ended
+    return note
+
+
+def note_kept_out(place: str, error: BaseException) -> None:
+    """Note that a run never began. What the run that goes on has noted stays as it is."""
+    time, why = now(), hide_secrets(str(error)) or repr(error)
+    with in_run() as run:
+        one = failure(time, why, exit_code(error), error_kind(error), run.id)
+    note = {"failure": one, "metrics": metrics.ended(error, time)}
+    with contextlib.suppress(OSError, StreamPCAError):
+        open_backend(place.rstrip("/") + FOLDER).put(KEPT_OUT, json_of(note).encode())
+
+
+def failure(time: str, why: str, code: int | None, kind: str, run: str | None) -> dict[str, Any]:
+    """How a run failed, as it is noted.  code : its exit code; None if nobody knows."""
+    return {"time": time, "why": why, "exit": code, "kind": kind, "run": run}
+
+
+def _add_later_failure(note: dict[str, Any], other: dict[str, Any]) -> None:
+    """Take the failure of another note, if it is not older."""
+    mine, theirs = note.get("failure"), other.get("failure")
+    if theirs and (not mine or seconds_since(theirs["time"]) <= seconds_since(mine["time"])):
+        note["failure"] = theirs
+
+
+def _read(place: str, name: str) -> dict[str, Any]:
+    """A note of a job, {} if there is none."""
     try:
-        return _checked(open_backend(place.rstrip("/") + FOLDER).get(NAME))
+        return _checked(open_backend(place.rstrip("/") + FOLDER).get(name))
     except (OSError, StreamPCAError):
         return {}
 

@@ -6,8 +6,11 @@ last sign of life, and one that does not run any more by the age of its last suc
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shlex
 import shutil
+import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -20,11 +23,13 @@ from streampca.operations import runs
 from streampca.operations.config import Job
 from streampca.operations.observers import check_places, write_metrics
 from streampca.operations.outcome import REFUSED, UNCHANGED, seconds_since
-from streampca.operations.refresh import refresh
+from streampca.operations.refresh import foreseen
 from streampca.operations.sections import seconds_of
+from streampca.operations.work_folder import check_store, holder_of
 
 FRESH, WARN, ERROR, UNKNOWN = "fresh", "warn", "error", "unknown"
 EXIT = {FRESH: 0, WARN: 1, ERROR: 2, UNKNOWN: 3}  # as plugins of Nagios
+TO_NOTE = 0.5  # seconds between taking the lock of a job and the note of the run, at most
 WORST = (ERROR, UNKNOWN, WARN, FRESH)
 STRETCHES = ((86400.0, "d"), (3600.0, "h"), (60.0, "min"), (0.0, "s"))
 
@@ -40,6 +45,7 @@ class Status:
     run : what was noted of the last run, and its ``state``: "never", "running", "silent" (its
         process is there and gives no sign of life), "died" or "ended".
     success, failure : the last ones; None if none was noted.
+    holder : the process that holds the lock of the job and has noted no run, where Linux knows it.
     next : what to do, a line that can be typed; "" for nothing.
     free_bytes : left on the disk of the store; None for an object store.
     """
@@ -52,6 +58,7 @@ class Status:
     success: dict[str, Any] | None = None
     failure: dict[str, Any] | None = None
     reasons: list[tuple[str, str]] = field(default_factory=list)
+    holder: int | None = None
     next: str = ""
     free_bytes: int | None = None
 
@@ -83,10 +90,17 @@ def status(job: Job, path: str = "") -> Status:
     new rows the last row of chunks.
     """
     found = _noted(Status(path, job.store), runs.last_run(job.store))
+    found.holder = _stranger(job.store, found.run)
+    if found.holder is not None:
+        time.sleep(TO_NOTE)  # perhaps a run that begins or ends just now
+        found = _noted(found, runs.last_run(job.store))
+        found.holder = _stranger(job.store, found.run)
     _look_at_store(job, found)
     _look_at_run(found, WARN)
     _look_at_source(job, found)
+    _look_at_places(job, found)
     _look_at_ages(job, found)
+    found.next = found.next or _next(found)
     if "://" not in job.store:
         found.free_bytes = shutil.disk_usage(_there(job.store)).free
     return found
@@ -131,7 +145,8 @@ def _look_at_store(job: Job, found: Status) -> None:
             return
         history = store.history()
         if history.damage or history.unsure:
-            found.add(WARN, f"the log is damaged: streampca models verify {job.store} --mend")
+            found.next = f"streampca models verify {shlex.quote(job.store)} --mend"
+            found.add(WARN, f"the log is damaged: {found.next}")
         version = store.find(history=history)
         version.check_files()
         found.served = {
@@ -143,7 +158,7 @@ def _look_at_store(job: Job, found: Status) -> None:
         }
     except (StreamPCAError, OSError) as error:
         found.add(ERROR, f"the served version cannot be read: {error}")
-        found.next = f"streampca models verify {job.store}"
+        found.next = f"streampca models verify {shlex.quote(job.store)}"
 
 
 def _look_at_run(found: Status, level: str) -> None:
@@ -158,12 +173,31 @@ def _look_at_run(found: Status, level: str) -> None:
         found.add(level, f"the last run failed: {run.get('why')}")
     elif state == runs.ENDED and run.get("status") == REFUSED:
         found.add(WARN, f"the gate refused the last version: {run.get('why')}")
-    if found.next or not (found.job and found.store):
-        return
-    if state in (runs.DIED, runs.ENDED) and found.reasons:
-        found.next = f"streampca refresh {found.job}"
+    if found.holder is not None:
+        found.add(
+            WARN,
+            f"process {found.holder} holds {found.store}.lock and has noted no run; until it ends, "
+            "a refresh ends with 75",
+        )
+
+
+def _next(found: Status) -> str:
+    """What helps: a refresh, unless one goes on or would fail; or a look at what was refused."""
+    run, state = found.run, found.run["state"]
     if state == runs.ENDED and run.get("status") == REFUSED:
-        found.next = f"streampca models list {found.store}"
+        return f"streampca models list {shlex.quote(found.store)}"
+    goes_on = state in (runs.RUNNING, runs.SILENT) or found.holder is not None
+    would_fail = UNKNOWN in {level for level, _ in found.reasons}
+    if goes_on or would_fail or not (found.job and found.reasons):
+        return ""
+    return f"streampca refresh {shlex.quote(found.job)}"
+
+
+def _stranger(place: str, run: Mapping[str, Any]) -> int | None:
+    """The process that holds the lock of a job, if it is not that of the noted run."""
+    holder = None if "://" in place else holder_of(place)
+    goes_on = run["state"] in (runs.RUNNING, runs.SILENT)
+    return None if goes_on and run.get("pid") == holder else holder
 
 
 def _look_at_source(job: Job, found: Status) -> None:
@@ -171,10 +205,10 @@ def _look_at_source(job: Job, found: Status) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            there = refresh(replace(job, keep=None), dry_run=True)
+            there = foreseen(replace(job, keep=None))
     except (StreamPCAError, OSError) as error:
         found.source = {"error": hide_secrets(str(error))}
-        found.add(UNKNOWN, f"what the source holds cannot be told: {error}")
+        found.add(UNKNOWN, f"a refresh would fail: {error}")
         return
     waiting = 0 if there.status == UNCHANGED else there.new_samples
     found.source = {
@@ -185,6 +219,22 @@ def _look_at_source(job: Job, found: Status) -> None:
         "behind_since": there.behind_since,
         "note": there.note,
     }
+
+
+def _look_at_places(job: Job, found: Status) -> None:
+    """Whether the job can write. Only the user whose store it is can tell."""
+    with contextlib.suppress(OSError):
+        if "://" not in job.store and os.stat(job.store).st_uid != _user():
+            return
+    try:
+        check_places(job)
+        check_store(job.store)
+    except (StreamPCAError, OSError) as error:
+        found.add(UNKNOWN, f"a refresh would fail: {error}")
+
+
+def _user() -> int:
+    return os.geteuid() if hasattr(os, "geteuid") else 0  # as st_uid on Windows
 
 
 def _look_at_ages(job: Job, found: Status) -> None:
