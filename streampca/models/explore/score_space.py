@@ -70,8 +70,8 @@ def score_space(
     if not np.allclose(spread, expected, rtol=ALIKE, atol=ROUNDING * expected[0]):
         raise InvalidInputError(
             "the scores have other variances than the components; expected those of the rows of "
-            "the fit: scores=model.transform(X), or streampca.bootstrap(model, X); a fit that keeps "
-            "its scores needs neither"
+            "the fit: scores=model.transform(X), or streampca.bootstrap(model, X); a fit that "
+            "keeps its scores needs neither"
         )
     rest = LeftOut.of(result, r, np.ones(1)).variance
     centred = result.feature_mean is None
