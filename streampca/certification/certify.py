@@ -76,7 +76,8 @@ def certify(
 
     components : loadings (k, p) or scores (n, k); a fitted model (streampca, scikit-learn,
         dask-ml, xeofs); AnnData, by obsm["X_pca"] and varm["PCs"]; or the path of an ``.eigenvec``
-        of PLINK 2 or an ``.evec`` of smartpca, whose samples are found by their ids.
+        of PLINK 2 or an ``.evec`` of smartpca, whose samples are found by their ids. A model
+        brings its weights of features, divisor and names, and X has to have its features.
     X : (n, p), anything that :func:`streampca.open` opens.
     kind : of an array, "loadings" or "scores", where its shape could be that of both.
     center, scale : how X was prepared: scale None, "std", "hwe" (``plink2 --pca``) or "eigensoft"
@@ -122,6 +123,9 @@ def certify(
     found = claim_of(components)
     features = getattr(found, "features", None)  # of an array nothing is known
     X = X if features is None else feature_names.arranged(X, features)
+    dims = getattr(found, "dims", ())
+    if dim is None and feature_names.is_xarray(X) and dims and set(dims) <= set(X.dims):
+        dim = dims
     if missing_value is None:
         missing_value = getattr(components, "missing_value", None)
     matrix = as_matrix(counted(X), dim=dim, missing_value=missing_value)

@@ -35,6 +35,7 @@ class Claim:
     weight : of those together, if known.  ddof : what variances are divided by less than that.
     weighted : ``factors`` hold weights of the model, too.
     features : those that the components are of, None: in the order of the data.
+    dims : of the samples, where they have names.  steps : of the rows before the fit, in words.
     """
 
     loadings: Array | None = None
@@ -49,6 +50,8 @@ class Claim:
     ddof: float | None = None
     weighted: bool = False
     features: AxisLabels | None = None
+    dims: tuple[str, ...] = ()
+    steps: str | None = None
 
 
 def claim_of(components: Any) -> Claim | Array:
@@ -81,8 +84,8 @@ def claim_of(components: Any) -> Claim | Array:
         return Claim(loadings=_array(found).T, center=known, scale=None, features=features)
     if not hasattr(components, "__array__") and not isinstance(components, (list, tuple)):
         raise InvalidTypeError(
-            f"components are a {type(components).__name__}; expected loadings (k, p) or scores "
-            "(n, k) as an array, a fitted model, AnnData, or the path of an .eigenvec or .evec"
+            f"components are a {type(model).__name__}; expected loadings (k, p) or scores (n, k) "
+            "as an array, a fitted PCA, AnnData, or the path of an .eigenvec or .evec"
         )
     return _array(components)
 
@@ -121,6 +124,11 @@ def arranged(claim: Claim, matrix: ChunkedMatrix) -> tuple[Claim, ChunkedMatrix]
         order = np.argsort(rows)
         claim = replace(claim, scores=claim.scores[order], ids=None)
         return claim, select(matrix, samples=rows[order])
+    if claim.steps not in (None, done := str(matrix.labels.preprocessing)):
+        raise InvalidInputError(
+            f"the steps before the fit were: {claim.steps}, and those of X are: {done}; expected X "
+            "as it was fitted"
+        )
     if claim.rows is not None and len(claim.rows) == matrix.shape[0]:
         matrix = select(matrix, samples=claim.rows)
     if claim.n_samples not in (0, matrix.shape[0]):
@@ -217,6 +225,8 @@ def _of_result(model: Any, result: LinearResult) -> Claim:
         ddof=float(result.ddof),
         weighted=result.weights is not None,
         features=result.labels.features,
+        dims=result.labels.samples.dims,
+        steps=str(result.labels.preprocessing),
     )
 
 

@@ -230,11 +230,16 @@ def test_variances_are_those_of_the_model(x):
         assert found.convention.startswith("not") == (settings == {"center": False})
 
 
-def test_missing_cells_are_those_of_the_model(x):
+def test_missing_cells_and_steps_are_those_of_the_model(x):
     holes = np.where(np.random.default_rng(3).random(x.shape) < 0.02, np.nan, x)
     coded = np.where(np.isnan(holes), -99.0, holes)
     model = streampca.PCA(K, missing="mean", missing_value=-99, progress=False).fit(coded)
     assert streampca.certify(model, coded).certified
+    logs = streampca.preprocess.log1p(streampca.open(np.abs(x)))
+    model = streampca.PCA(K, progress=False).fit(logs)
+    assert streampca.certify(model, logs).certified
+    with pytest.raises(InvalidInputError, match="steps before the fit were: log1p"):
+        streampca.certify(model, np.abs(x))
     model = streampca.PCA(K, missing="impute", progress=False).fit(holes)
     with pytest.raises(InvalidInputError, match=r"as X model.impute\(X\)"):
         streampca.certify(model, holes)
@@ -250,7 +255,7 @@ def test_features_in_another_order_are_refused(x):
     grid = xarray.DataArray(x.reshape(120, 5, 8), dims=("time", "lat", "lon"))
     grid = grid.assign_coords(lat=np.arange(5.0), lon=np.arange(8.0))
     model = streampca.PCA(K, progress=False).fit(grid)
-    assert streampca.certify(model, grid.transpose("lon", "lat", "time"), dim="time").certified
+    assert streampca.certify(model, grid.transpose("lon", "lat", "time")).certified
     with pytest.raises(InvalidInputError, match="another order: lat"):
         streampca.certify(model, grid[:, ::-1])
 
