@@ -134,7 +134,10 @@ def certify(
     if "chromosome" in matrix.labels.features.extra:
         keep, exclude = (getattr(components, name, None) for name in ("keep", "exclude"))
         used = getattr(components, "variants", variants)
-        matrix = filter_genotypes(matrix, used, keep, exclude)
+        opened, matrix = matrix, filter_genotypes(matrix, used, keep, exclude)
+        if features is not None and len(features) != matrix.shape[1]:  # a saved model has no filter
+            used = VariantFilter(chromosomes="all", extract=features.names())
+            matrix = filter_genotypes(opened, used, keep, exclude)
     claim, matrix = arranged(of_shape(found, matrix.shape, kind), matrix)
     if features is not None and claim.loadings is not None and len(features) == matrix.shape[1]:
         matrix = matrix.arranged(features)

@@ -196,7 +196,8 @@ def _of_result(model: Any, result: LinearResult) -> Claim:
             "covariates were removed from the rows of this model; certify what is left of them: "
             "give certify() the residuals as X, and model.components_"
         )
-    if getattr(model, "missing", None) == "impute":
+    missing = None if model is result else getattr(model, "missing", None)
+    if missing == "impute":
         raise InvalidInputError(
             "these are components of X with missing cells filled in by the model; certify them on "
             "that: give certify() the array model.components_, and as X model.impute(X)"
@@ -211,7 +212,7 @@ def _of_result(model: Any, result: LinearResult) -> Claim:
     if scores is not None and fitted is not None:
         scores = np.asarray(scores)[fitted]
     loadings = result.components
-    if scores is not None and getattr(model, "missing", None) == "pairwise":
+    if scores is not None and missing == "pairwise":
         loadings = None  # they follow from the scores, and are singular vectors of no matrix
     return Claim(
         None if loadings is None else _array(loadings).T,

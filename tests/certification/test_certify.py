@@ -241,9 +241,18 @@ def test_missing_cells_and_steps_are_those_of_the_model(x):
     with pytest.raises(InvalidInputError, match="steps before the fit were: log1p"):
         streampca.certify(model, np.abs(x))
     model = streampca.PCA(K, missing="impute", progress=False).fit(holes)
+    assert not streampca.certify(model.result_, holes).certified
     with pytest.raises(InvalidInputError, match=r"as X model.impute\(X\)"):
         streampca.certify(model, holes)
     assert streampca.certify(model.components_, model.impute(holes), tol=0.1).certified
+
+
+def test_variants_are_those_of_the_model(tmp_path, calls):
+    bed = write_plink(tmp_path / "x", calls[:, :90], chromosomes=["1"] * 60 + ["X"] * 30)
+    on_x = streampca.GenotypePCA(2, variants=streampca.VariantFilter(chromosomes=["X"]))
+    on_x.fit(bed).save(tmp_path / "saved")
+    for model in (on_x.result_, streampca.load(tmp_path / "saved"), streampca.PCA(2).fit(bed)):
+        assert streampca.certify(model, bed).certified
 
 
 def test_features_in_another_order_are_refused(x):
