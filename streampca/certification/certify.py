@@ -31,6 +31,7 @@ from streampca.genetics.filters import VariantFilter, filter_genotypes
 from streampca.kernels import Array
 from streampca.matrix import ALLELE_SCALES, ChunkedMatrix
 from streampca.models.contract.request import feature_weights, sample_weights, seed_of, whole_number
+from streampca.models.side_data import feature_names
 from streampca.passes import Running, easier_axis, single_threaded_blas
 from streampca.sources import as_matrix, counted
 from streampca.sources.genotypes.allele_counts import with_missing_calls
@@ -75,7 +76,8 @@ def certify(
 
     components : loadings (k, p) or scores (n, k); a fitted model (streampca, scikit-learn,
         dask-ml, xeofs); AnnData, by obsm["X_pca"] and varm["PCs"]; or the path of an ``.eigenvec``
-        of PLINK 2 or an ``.evec`` of smartpca, whose samples are found by their ids.
+        of PLINK 2 or an ``.evec`` of smartpca, whose samples are found by their ids. A model
+        brings its weights of features, divisor and names, and X has to have its features.
     X : (n, p), anything that :func:`streampca.open` opens.
     kind : of an array, "loadings" or "scores", where its shape could be that of both.
     center, scale : how X was prepared: scale None, "std", "hwe" (``plink2 --pca``) or "eigensoft"
@@ -116,15 +118,31 @@ def certify(
     if missing not in MISSING:
         raise InvalidInputError(f"missing={missing!r}; expected one of {MISSING}")
     n_probes, passes = whole_number("n_probes", n_probes, 0), whole_number("passes", passes)
+    if not (isinstance(tol, (int, float, np.number)) and tol >= 0.0):
+        raise InvalidInputError(f"tol={tol!r}; expected radians, such as 0.01")
     found = claim_of(components)
+    features = getattr(found, "features", None)  # of an array nothing is known
+    X = X if features is None else feature_names.arranged(X, features)
+    dims = getattr(found, "dims", ())
+    if dim is None and feature_names.is_xarray(X) and dims and set(dims) <= set(X.dims):
+        dim = dims
+    if missing_value is None:
+        missing_value = getattr(components, "missing_value", None)
     matrix = as_matrix(counted(X), dim=dim, missing_value=missing_value)
     if scale in ALLELE_SCALES or hasattr(components, "ploidy"):
         matrix = with_missing_calls(matrix)
     if "chromosome" in matrix.labels.features.extra:
         keep, exclude = (getattr(components, name, None) for name in ("keep", "exclude"))
         used = getattr(components, "variants", variants)
-        matrix = filter_genotypes(matrix, used, keep, exclude)
+        opened, matrix = matrix, filter_genotypes(matrix, used, keep, exclude)
+        if features is not None and len(features) != matrix.shape[1]:  # a saved model has no filter
+            used = VariantFilter(chromosomes="all", extract=features.names())
+            matrix = filter_genotypes(opened, used, keep, exclude)
     claim, matrix = arranged(of_shape(found, matrix.shape, kind), matrix)
+    if features is not None and claim.loadings is not None and len(features) == matrix.shape[1]:
+        matrix = matrix.arranged(features)
+        feature_names.check_column_names(X, features)
+        feature_names.check_same_features(matrix.labels.features, features)
     claim = replace(
         claim,
         center=claim.center if center == AUTO else center,
@@ -152,8 +170,15 @@ def _reader(
     roots = np.ones(n)
     if (counts := sample_weights(sample_weight, matrix)) is not None:
         roots = np.sqrt(np.asarray(counts, float))
+    if claim.weight and not np.isclose(total := float(roots @ roots), claim.weight, rtol=1e-9):
+        raise InvalidInputError(
+            f"the rows of the fit had a total weight of {claim.weight:g}, and those of X have "
+            f"{total:g}; give sample_weight=, as to the fit"
+        )
     factors = np.ones(p) if claim.factors is None else np.asarray(claim.factors, float)
     if (given := feature_weights(weights, matrix)) is not None:
+        if claim.weighted:
+            raise InvalidInputError("the model has weights of its own; leave out weights=")
         factors = factors * given
     return Reader(matrix, roots, factors, running)
 
@@ -218,7 +243,10 @@ class _Work:
             tried.append(other := self._tried(image, f"{best.words}, {PAIRWISE}"))
             best = other if missing == "pairwise" or other.fit * ALIKE < best.fit else best
         stated = best.image.convention.center or claim.center is not AUTO
-        return self._reported(best, tried, tol, "" if stated else NOT_CENTRED)
+        remark = "" if stated else NOT_CENTRED
+        if not best.image.total > 0.0:
+            remark = f"X, {best.words}, has no variance: no direction is a component."
+        return self._reported(best, tried, tol, remark)
 
     def _tried(self, image: Images, words: str) -> _Tried:
         """How badly a convention fits: the geometric mean of residual / value; what the digits
@@ -290,7 +318,8 @@ class _Work:
         of = ("scores", "loadings")[self.space]
         judged = verdicts(pairs, self.vectors, self.halves, tol, labels.name, of[:-1])
         weight = float(self.reader.roots @ self.reader.roots)
-        divisor = max(weight - one.convention.center, 1.0)
+        ddof = one.convention.center if self.claim.ddof is None else self.claim.ddof
+        divisor = max(weight - ddof, 1.0)
         return Certification(
             of=of,
             convention=best.words,

@@ -32,6 +32,10 @@ class Claim:
     factors : (p,) by which features were multiplied, 0 for those left out; None: all alike.
     ids : of the rows of the scores by column, such as IID; None: in the order of the data.
     rows : (n,) True for the samples that were fitted, None: all.  n_samples : of these, if known.
+    weight : of those together, if known.  ddof : what variances are divided by less than that.
+    weighted : ``factors`` hold weights of the model, too.
+    features : those that the components are of, None: in the order of the data.
+    dims : of the samples, where they have names.  steps : of the rows before the fit, in words.
     """
 
     loadings: Array | None = None
@@ -42,6 +46,12 @@ class Claim:
     ids: Mapping[str, list[str]] | None = None
     rows: Array | None = None
     n_samples: int = 0
+    weight: float = 0.0
+    ddof: float | None = None
+    weighted: bool = False
+    features: AxisLabels | None = None
+    dims: tuple[str, ...] = ()
+    steps: str | None = None
 
 
 def claim_of(components: Any) -> Claim | Array:
@@ -69,11 +79,13 @@ def claim_of(components: Any) -> Claim | Array:
         return _of_result(model, components)
     if (found := getattr(components, "components_", None)) is not None:
         known = getattr(components, "mean_", None) is not None
-        return Claim(loadings=_array(found).T, center=known, scale=None)
+        names = getattr(components, "feature_names_in_", None)
+        features = None if names is None else AxisLabels.plain("feature", len(names), list(names))
+        return Claim(loadings=_array(found).T, center=known, scale=None, features=features)
     if not hasattr(components, "__array__") and not isinstance(components, (list, tuple)):
         raise InvalidTypeError(
-            f"components are a {type(components).__name__}; expected loadings (k, p) or scores "
-            "(n, k) as an array, a fitted model, AnnData, or the path of an .eigenvec or .evec"
+            f"components are a {type(model).__name__}; expected loadings (k, p) or scores (n, k) "
+            "as an array, a fitted PCA, AnnData, or the path of an .eigenvec or .evec"
         )
     return _array(components)
 
@@ -112,6 +124,11 @@ def arranged(claim: Claim, matrix: ChunkedMatrix) -> tuple[Claim, ChunkedMatrix]
         order = np.argsort(rows)
         claim = replace(claim, scores=claim.scores[order], ids=None)
         return claim, select(matrix, samples=rows[order])
+    if claim.steps not in (None, done := str(matrix.labels.preprocessing)):
+        raise InvalidInputError(
+            f"the steps before the fit were: {claim.steps}, and those of X are: {done}; expected X "
+            "as it was fitted"
+        )
     if claim.rows is not None and len(claim.rows) == matrix.shape[0]:
         matrix = select(matrix, samples=claim.rows)
     if claim.n_samples not in (0, matrix.shape[0]):
@@ -179,6 +196,12 @@ def _of_result(model: Any, result: LinearResult) -> Claim:
             "covariates were removed from the rows of this model; certify what is left of them: "
             "give certify() the residuals as X, and model.components_"
         )
+    missing = None if model is result else getattr(model, "missing", None)
+    if missing == "impute":
+        raise InvalidInputError(
+            "these are components of X with missing cells filled in by the model; certify them on "
+            "that: give certify() the array model.components_, and as X model.impute(X)"
+        )
     scale = AUTO if model is result else getattr(model, "scale", None)
     factors = result.weights
     left_out = [*result.dropped.tolist(), *result.filtered.tolist()]
@@ -189,16 +212,22 @@ def _of_result(model: Any, result: LinearResult) -> Claim:
     if scores is not None and fitted is not None:
         scores = np.asarray(scores)[fitted]
     loadings = result.components
-    if scores is not None and getattr(model, "missing", None) == "pairwise":
+    if scores is not None and missing == "pairwise":
         loadings = None  # they follow from the scores, and are singular vectors of no matrix
     return Claim(
         None if loadings is None else _array(loadings).T,
         None if scores is None else _array(scores),
-        center=bool(np.any(result.mean)),
+        center=bool(np.any(result.mean)) or getattr(result, "feature_mean", result) is None,
         scale=scale if isinstance(scale, str) or scale is None else AUTO,
         factors=factors,
         rows=fitted,
         n_samples=result.n_samples,
+        weight=float(result.weight),
+        ddof=float(result.ddof),
+        weighted=result.weights is not None,
+        features=result.labels.features,
+        dims=result.labels.samples.dims,
+        steps=str(result.labels.preprocessing),
     )
 
 

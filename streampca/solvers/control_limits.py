@@ -217,7 +217,7 @@ def exceedance(powers: Array, value: float) -> float:
 def order_statistic(values: Array, alpha: float) -> float:
     """The limit that a further value of the same distribution exceeds with probability alpha.
 
-    Infinite where there are fewer than 1 / alpha - 1 values.
+    Infinite where there are fewer than 1 / alpha - 1 values, as none is so far out.
     Source: David and Nagaraja 2003, "Order Statistics", section 7.3.
     """
     place = int(np.ceil((1.0 - alpha) * (len(values) + 1))) - 1
@@ -237,6 +237,8 @@ def _population(powers: Array, freedom: float, dimensions: int) -> Array:
             [8 / f**2, 6 / f, 1.0],
         ]
     )
-    cubes = np.linalg.solve(system, [third, first * second, first**3])[0]
+    cubes = 0.0  # fewer degrees of freedom say nothing of third powers
+    if f > 2.5:
+        cubes = float(np.linalg.solve(system, [third, first * second, first**3])[0])
     squares = max(squares, own**2 / dimensions)  # Cauchy and Schwarz
     return np.array([own, squares, max(cubes, squares**2 / own)])

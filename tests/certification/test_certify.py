@@ -203,7 +203,10 @@ def test_models_are_read_by_what_they_are(x):
     assert streampca.certify(models[-2], x).certified
     model = streampca.PCA(K, **quiet).fit(x, sample_weight=weights)
     assert streampca.certify(model, x, sample_weight=weights).certified
-    assert not streampca.certify(model, x).certified
+    with pytest.raises(InvalidInputError, match="give sample_weight="):
+        streampca.certify(model, x)
+    with pytest.raises(InvalidInputError, match="leave out weights="):
+        streampca.certify(models[-2], x, weights=np.linspace(1, 2, 40))
     assert streampca.certify(streampca.PCA(K, missing="mean", **quiet).fit(holes), holes).certified
     with pytest.raises(NonFiniteError, match="missing='mean'"):
         streampca.certify(models[0], holes, missing="raise")
@@ -216,6 +219,61 @@ def test_models_are_read_by_what_they_are(x):
         var={"highly_variable": np.arange(40) < 30},
     )
     assert streampca.certify(cells, x).certified
+
+
+def test_variances_are_those_of_the_model(x):
+    mirrored = np.vstack([np.rint(x), -np.rint(x)])  # whose mean is 0 to the last bit
+    for settings, data in (({}, mirrored), ({"ddof": 0}, x), ({"center": False}, x)):
+        model = streampca.PCA(K, progress=False, **settings).fit(data)
+        found = streampca.certify(model, data)
+        np.testing.assert_allclose(found.variance, model.explained_variance_, rtol=1e-10)
+        assert found.convention.startswith("not") == (settings == {"center": False})
+
+
+def test_missing_cells_and_steps_are_those_of_the_model(x):
+    holes = np.where(np.random.default_rng(3).random(x.shape) < 0.02, np.nan, x)
+    coded = np.where(np.isnan(holes), -99.0, holes)
+    model = streampca.PCA(K, missing="mean", missing_value=-99, progress=False).fit(coded)
+    assert streampca.certify(model, coded).certified
+    logs = streampca.preprocess.log1p(streampca.open(np.abs(x)))
+    model = streampca.PCA(K, progress=False).fit(logs)
+    assert streampca.certify(model, logs).certified
+    with pytest.raises(InvalidInputError, match="steps before the fit were: log1p"):
+        streampca.certify(model, np.abs(x))
+    model = streampca.PCA(K, missing="impute", progress=False).fit(holes)
+    assert not streampca.certify(model.result_, holes).certified
+    with pytest.raises(InvalidInputError, match=r"as X model.impute\(X\)"):
+        streampca.certify(model, holes)
+    assert streampca.certify(model.components_, model.impute(holes), tol=0.1).certified
+
+
+def test_variants_are_those_of_the_model(tmp_path, calls):
+    bed = write_plink(tmp_path / "x", calls[:, :90], chromosomes=["1"] * 60 + ["X"] * 30)
+    on_x = streampca.GenotypePCA(2, variants=streampca.VariantFilter(chromosomes=["X"]))
+    on_x.fit(bed).save(tmp_path / "saved")
+    for model in (on_x.result_, streampca.load(tmp_path / "saved"), streampca.PCA(2).fit(bed)):
+        assert streampca.certify(model, bed).certified
+
+
+def test_features_in_another_order_are_refused(x):
+    pandas, xarray = pytest.importorskip("pandas"), pytest.importorskip("xarray")
+    frame = pandas.DataFrame(x, columns=[f"f{i}" for i in range(40)])
+    for model in (sklearn.decomposition.PCA(K), streampca.PCA(K, progress=False)):
+        with pytest.raises(InvalidInputError, match="same order"):
+            streampca.certify(model.fit(frame), frame.iloc[:, ::-1])
+    grid = xarray.DataArray(x.reshape(120, 5, 8), dims=("time", "lat", "lon"))
+    grid = grid.assign_coords(lat=np.arange(5.0), lon=np.arange(8.0))
+    model = streampca.PCA(K, progress=False).fit(grid)
+    assert streampca.certify(model, grid.transpose("lon", "lat", "time")).certified
+    with pytest.raises(InvalidInputError, match="another order: lat"):
+        streampca.certify(model, grid[:, ::-1])
+
+
+def test_nothing_is_certified_where_nothing_varies(x):
+    for data, settings in ((np.ones((9, 40)), {}), (np.abs(x) + 2, {"scale": "hwe"})):
+        found = streampca.certify(np.eye(40)[:2], data, **settings)
+        assert not found.certified
+        assert "has no variance" in found.verdict
 
 
 @pytest.mark.parametrize("package", ["dask_ml", "xeofs", "anndata"])

@@ -279,6 +279,14 @@ def test_what_cannot_be_resampled_is_refused(options: dict[str, Any], said: str)
         bootstrap(PCA(8, progress=False).fit(TALL), **options)
 
 
+def test_whitened_scores_are_those_of_transform() -> None:
+    whitened, plain = (PCA(8, whiten=one, progress=False).fit(TALL) for one in (True, False))
+    expected = bootstrap(plain, TALL, n_resamples=20).variances.errors
+    for options in ({"X": TALL}, {"scores": whitened.transform(TALL)}):
+        found = bootstrap(whitened, n_resamples=20, **options)
+        np.testing.assert_allclose(found.variances.errors, expected, rtol=1e-10)
+
+
 def test_models_without_principal_components_are_refused() -> None:
     weighted = PCA(8, progress=False).fit(TALL, sample_weight=np.arange(1.0, 41.0))
     with pytest.raises(InvalidInputError, match="without sample weights"):

@@ -203,10 +203,18 @@ def test_what_cannot_be_watched_is_refused() -> None:
             monitor(model, X[:50], **options)
     with pytest.raises(InvalidInputError, match="got PPCA"):
         monitor(streampca.PPCA(2, progress=False).fit(X), X)
+    uncentred = PCA(2, center=False, progress=False).fit(X)
     with pytest.raises(InvalidInputError, match="did not subtract the means"):
-        monitor(PCA(2, center=False, progress=False).fit(X), X)
+        monitor(uncentred, X)
+    with pytest.raises(InvalidInputError, match=r"from 60 rows of the fit; .* alpha from 0.0164"):
+        monitor(uncentred, X, reference=X)
+    assert np.isfinite(monitor(uncentred, X, reference=X, alpha=0.0164).limits["t2"].value)
     with pytest.raises(InvalidInputError, match=r"3 components .* 2 degrees of freedom"):
         limits_of(replace(model.result_, weight=3.0), 0.01)
+    for n in (K + 2, K + 3):  # one and two degrees of freedom are left
+        few = monitor(PCA(K, progress=False).fit(X[:n]), X, alpha=np.float64(0.05))
+        assert few.limits["spe"].value > np.mean(few.spe[:n])
+    assert few.contributions_of(few.t2 < 0) == []
     whole = monitor(PCA(None, progress=False).fit(X), X)
     assert not whole.alarms[:, 1].any()
     one = PCA(1, progress=False).fit(np.outer(np.arange(9.0), np.arange(1.0, 9)))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from streampca import PCA
+from streampca.errors import AccuracyWarning
 from streampca.models.results.sampled_drift import SampledDrift, sampled_drift
 
 K = 3
@@ -73,3 +74,6 @@ def test_a_change_is_found_and_told_from_others() -> None:
     assert drift_of(X, Y * np.where(np.arange(p) > 2, 1.1, 1.0)).rest_p < 1e-6
     assert same.krzanowski == pytest.approx(same.krzanowski_expected, abs=0.1)
     assert np.isnan(drift_of(X, X, shared=n).span_p)  # nothing is left to chance
+    plane = rng.normal(size=(2, p))
+    with pytest.warns(AccuracyWarning, match="rank 2"):
+        assert np.isnan(drift_of(X[:, :2] @ plane, Y[:, :2] @ plane).spectrum_p)

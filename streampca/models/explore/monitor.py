@@ -51,7 +51,8 @@ class Contributions:
     """What each feature adds to the statistics of one row.
 
     t2 : (p,) adds up to T^2; negative where a feature is nearer to the mean than the others let
-        expect.  spe : (p,) squared residuals, which add up to SPE.  NaN where the cell is missing.
+        expect.  spe : (p,) squared residuals, which add up to SPE.  NaN where the cell is missing:
+        what the values add that T^2 expects there is of no feature.
     """
 
     t2: Array
@@ -126,7 +127,9 @@ class Monitor:
         """The same for several rows, by one pass over these. Memory: 16 p bytes a row."""
         if not len(rows):
             return []
-        whole, wanted = self.passes.matrix, np.arange(len(self.t2))[np.asarray(rows, dtype=int)]
+        whole, wanted = self.passes.matrix, np.arange(len(self.t2))[np.asarray(rows)]
+        if not len(wanted):
+            return []
         numbers, places = np.unique(wanted, return_inverse=True)
         some = select(whole, samples=numbers)
         if whole.design is not None:
@@ -392,6 +395,11 @@ def _empirical_limits(
             own = one.rest[0] * (1.0 - one.leverage) * float(np.mean(left**-2.0))
             spe = spe * (one.powers_of_new()[0] / own)
         method += ", each left out"
+    if (len(t2) + 1) * alpha < 1.0:
+        raise InvalidInputError(
+            f"no limit at alpha={alpha:g} from {len(t2)} rows of the fit; expected alpha from "
+            f"{np.ceil(1e4 / (len(t2) + 1)) / 1e4:g} on, or limits='normal' after a centred fit"
+        )
     return (Limit(order_statistic(t2, alpha), method), Limit(order_statistic(spe, alpha), method))
 
 
@@ -407,14 +415,15 @@ def monitored(model: Any) -> PrincipalComponents:
     result = decomposition_of(model, "monitor(PCA(5).fit(X), new)")
     if not (isinstance(result, PrincipalComponents) and result.principal):
         raise InvalidInputError(
-            f"got {in_words(model)}; T^2 and SPE are of the components of a PCA, IncrementalPCA or "
-            "GenotypePCA: of a rotated model those of the PCA that was rotated"
+            f"got {in_words(model)}; T^2 and SPE are of the components of a PCA (but with "
+            "missing='impute'), IncrementalPCA or GenotypePCA: of a rotated model those of the PCA "
+            "that was rotated"
         )
     return result
 
 
 def _check(alpha: float, rows: str, limits: str, reference: Any) -> None:
-    if not (isinstance(alpha, float) and 0.0 < alpha < 1.0):
+    if not (isinstance(alpha, (float, np.floating)) and 0.0 < alpha < 1.0):
         raise InvalidInputError(f"alpha={alpha!r}; expected a probability such as 0.01")
     for name, value, allowed in (
         ("rows", rows, (NEW, FIT)),

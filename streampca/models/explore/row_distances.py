@@ -151,8 +151,8 @@ class RowDistances(RowMap):
 class FeatureShares(RowMap):
     """(rows, 2 p): what every feature adds to T^2, then to SPE; NaN for missing cells.
 
-    To T^2: z_j times the sum over components of t_a v_aj / variance_a; these add up to T^2, and
-    some may be negative. To SPE: the squared residual.
+    To T^2: z_j times the sum over components of t_a v_aj / variance_a; these add up to T^2
+    where no cell is missing, and some may be negative. To SPE: the squared residual.
     Source: Nomikos and MacGregor 1995, "Multivariate SPC charts for monitoring batch processes",
     section 5; Westerhuis, Gurden and Smilde 2000, "Generalized contribution plots in multivariate
     statistical process monitoring", eq. 9 and 14.

@@ -34,7 +34,7 @@ def components_of(model: Any) -> PrincipalComponents:
     if not isinstance(result, PrincipalComponents) or not result.principal:
         raise InvalidInputError(
             f"a {result.method} has no principal components whose sampling is known; expected a "
-            "fitted PCA, GenotypePCA, IncrementalPCA or TruncatedSVD"
+            "fitted PCA (but with missing='impute'), GenotypePCA, IncrementalPCA or TruncatedSVD"
         )
     if not min(result.n_components, result.rank):
         raise InvalidInputError("the model has no component with variance")
@@ -70,7 +70,8 @@ def score_space(
     if not np.allclose(spread, expected, rtol=ALIKE, atol=ROUNDING * expected[0]):
         raise InvalidInputError(
             "the scores have other variances than the components; expected those of the rows of "
-            "the fit: scores=model.transform(X), or streampca.bootstrap(model, X)"
+            "the fit: scores=model.transform(X), or streampca.bootstrap(model, X); a fit that "
+            "keeps its scores needs neither"
         )
     rest = LeftOut.of(result, r, np.ones(1)).variance
     centred = result.feature_mean is None
@@ -94,19 +95,20 @@ def _scores(model: LinearModel, result: PrincipalComponents, X: Any, scores: Any
     """(n, k) float64 of the rows of the fit: those handed over, those of X, or those kept."""
     if X is not None and scores is not None:
         raise InvalidInputError("X and scores say the same; give one of them")
+    whitened = bool(getattr(model, "whiten", False))
+    factor = result.score_deviation if whitened else np.ones(1)
     if X is not None:
         found = np.asarray(model.transform(X, remove=getattr(model, "remove", None)))
-        found = found.reshape(-1, result.n_components).astype(np.float64)
-        return found * result.score_deviation if getattr(model, "whiten", False) else found
+        return found.reshape(-1, result.n_components).astype(np.float64) * factor
     if scores is not None:
         samples = result.labels.samples
-        found = rows_along(result.unscaled_scores(scores), samples, "scores")
+        found = rows_along(result.unscaled_scores(scores, whitened), samples, "scores")
         if found.shape[-1:] != (result.n_components,):
             raise InvalidInputError(
                 f"scores has shape {found.shape}; expected (n, {result.n_components}), as "
                 "model.transform(X) gives them"
             )
-        found = np.asarray(found, dtype=np.float64).reshape(-1, result.n_components)
+        found = np.asarray(found, dtype=np.float64).reshape(-1, result.n_components) * factor
         check_spread(found, result)
         return found
     rows, found = result.fitted_scores()

@@ -28,7 +28,7 @@ class SampledDrift:
     rest_ratio : of the variances left out, with the probability ``rest_p``.
     mean_p, mean_rest_p : of a larger shift of the mean, within the old components and outside them.
     Probabilities are for Gaussian rows without change; NaN where nothing can be said, as of rotated
-    components and of factors.
+    components, of factors, and of components beyond the rank, whose variances are rounding.
     """
 
     shared: int
@@ -83,7 +83,7 @@ def sampled_drift(old: Decomposition, new: Decomposition, shared: int = 0) -> Sa
     k, values = len(drift.match), old.explained_variance
     n = np.array([one.weight if one.weight > 0 else one.n_samples for one in (old, new)])
     chance = float(np.sum(1.0 / n) - 2.0 * min(shared, *n) / np.prod(n)) if n.min() > 1 else 0.0
-    if k == 0 or not (old.principal and chance > 0 and np.all(values[:k] > 0)):
+    if not (0 < k <= min(old.rank, new.rank) and old.principal and chance > 0):
         return _nothing(shared, k)
     later = float(1.0 / n[1] - 1.0 / n[0])  # what a bias of order 1 / n changes by
     noise, count = _rest(old)
