@@ -37,7 +37,11 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
     one.add_argument("model")
     one.add_argument("source", nargs="+")
     one.add_argument(
-        "-o", "--output", metavar=SCORES, help=f"T2, SPE, missing cells, alarms; {OF_SCORES}"
+        "-o",
+        "--output",
+        metavar=SCORES,
+        help=f"T2, SPE, missing cells, alarms; {OF_SCORES}. Tables number rows without names from "
+        "1; what is printed, as Python does, from 0",
     )
     one.add_argument("--overwrite", action="store_true")
     one.add_argument(
