@@ -141,7 +141,7 @@ def test_expanded_tiles_stay_under_their_plan(tmp_path: Path, solver: str, forma
 
 
 @needs_proc
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_dense_end_is_planned(tmp_path: Path) -> None:
     path = store(tmp_path / "x.zarr", 60_000, 4000, "csr", last=15.0)
     check(run(path, store(tmp_path / "t.zarr", 300, 200, "csr")))

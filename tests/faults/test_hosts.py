@@ -117,7 +117,7 @@ def asked(process: Any, where: str, workers: int) -> None:
     print(where, workers, file=process.stdin, flush=True)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_host_loses_its_worker_and_then_its_network(hosts: Hosts) -> None:
     """Killed in the middle of one pass; cut off for 20 s in the middle of another: same bits."""
     client = hosts.start(0, "client", FIRST)

@@ -82,8 +82,8 @@ def test_holes_and_too_little_memory(tmp_path: Path, monkeypatch: pytest.MonkeyP
                 cross_correlation(X, holes)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("limit", ["224MiB", pytest.param("320MiB", marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("limit", ["224MiB", "320MiB"])
 def test_a_fresh_process_takes_what_was_planned(limit, tmp_path):
     """A fit that takes more than its plan warns, and the warning is an error here."""
     rng = np.random.default_rng(0)

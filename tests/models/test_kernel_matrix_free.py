@@ -254,7 +254,7 @@ print(model.plan_.sizes["panels"], peak_nbytes(), model.plan_.peak_nbytes)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("n", "p", "limit", "kernel"), [(5000, 40, "1GiB", "rbf"), (2000, 12_000, "270MiB", "cosine")]
 )

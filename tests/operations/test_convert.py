@@ -326,7 +326,7 @@ def test_the_defining_case():
     assert chunk_shape((3192, 500_568), 1, 1) == (3192, 1314)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_killed_at_any_time(tmp_path):
     """kill -9: what is left is unfinished or whole, and going on gives the same bytes."""
     calls = random_calls(40, 20_000)
@@ -392,7 +392,7 @@ def by_chromosome(folder, source):
     return vcfs, beds
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_hapmap(tmp_path, shared_data):
     """957 x 14,389 real calls, through .bed, VCF Zarr and both converted orientations."""
     bed = str(shared_data / "hapmap3" / "data.bed")

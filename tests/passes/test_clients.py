@@ -213,7 +213,7 @@ def test_every_model_travels(two_processes: Any, one: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("operands", [True, False])
+@pytest.mark.parametrize("operands", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_restart_counts_as_a_death_of_workers(
     new_client: Any, small_blocks: None, operands: bool
 ) -> None:

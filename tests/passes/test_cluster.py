@@ -289,7 +289,7 @@ def states(done: PassResult) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.soak), 2])
 def test_killed_worker(new_client: Any, workers: int) -> None:
     """With one worker the operands die too: nobody else held them."""
     client = new_client(workers)

@@ -193,7 +193,7 @@ print(peak_nbytes(), plan.peak_with(16), plan.peak_nbytes, plan.memory["gram"]["
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_memory_hardly_grows_with_threads(tmp_path: Path) -> None:
     """By blocks that are read ahead, and what each thread has in any case."""
     x = np.random.default_rng(0).integers(0, 3, (3192, 14_000)).astype(np.int8)

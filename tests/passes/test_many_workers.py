@@ -18,7 +18,7 @@ def test_10000_blocks_on_200_workers(tmp_path: Path) -> None:
     assert found["grown"] < 1 << 30
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_few_tasks_are_known_to_the_scheduler(tmp_path: Path) -> None:
     found = many(str(tmp_path), blocks=1000, n_workers=8)  # 63 spans
     assert 8 <= found["tasks"] <= 2 * 8 + 2

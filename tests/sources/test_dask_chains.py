@@ -64,7 +64,7 @@ def test_a_chain_is_read_as_dask_computes_it(folder, rnd):
     check_chain(rnd, folder, length=8)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @given(DRAWN)
 @settings(max_examples=10, **WITHOUT)
 def test_a_long_chain_is_read_as_dask_computes_it(folder, rnd):

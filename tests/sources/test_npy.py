@@ -60,7 +60,7 @@ print(peak_nbytes(), plan.peak_nbytes)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(not peak_nbytes(), reason="/proc is not there to measure with")
 @pytest.mark.parametrize("order", [pytest.param("C", marks=pytest.mark.soak), "F"])
 def test_the_peak_of_a_wide_file_is_as_projected(tmp_path, order):

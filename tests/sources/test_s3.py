@@ -304,7 +304,7 @@ def test_a_bucket_that_is_not_there_is_no_such_input(
         assert told.count("\n") == 1
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_server_that_is_not_there_is_a_failed_read(
     s3: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
