@@ -18,6 +18,8 @@ from tests import forked_kernel, notebooks
 
 INDEX = (notebooks.FOLDER / "README.md").read_text()
 each = pytest.mark.parametrize("path", notebooks.PATHS, ids=lambda path: path.stem)
+# The longest; ``python -m tests.notebooks`` runs all.
+BY_HAND = ("04-single-cell", "07-faces", "08-kernels-and-two-views", "09-cluster-and-memory")
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +48,16 @@ def guide_kernel(own_kernel: None, fork_place: Path, path: Path) -> None:
         file.write_text(json.dumps(known | {"argv": [*asking, "-f", "{connection_file}"]}))
 
 
-@pytest.mark.slow
 @pytest.mark.usefixtures("guide_kernel")
-@each
+@pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(
+            path, id=path.stem, marks=pytest.mark.soak if path.stem in BY_HAND else pytest.mark.slow
+        )
+        for path in notebooks.PATHS
+    ],
+)
 def test_a_guide_runs_and_shows_its_stored_outputs(path: Path) -> None:
     import nbformat
     from jupyter_client.kernelspec import KernelSpecManager
