@@ -211,11 +211,11 @@ class _Run:
             if not dry_run:
                 self.work_folder.clear()  # of a refresh that died after it had published
             return self._lacking_scores(found, outcome, dry_run)
-        known = computed_before(found, self.job, self.store, self.base, self.mode)
+        there = [one for one in self.store.versions(self.base) if isinstance(one, Version)]
+        known = computed_before(found, self.job, there, self.current, self.base, self.mode)
         if known is not None:
             return self._judged_again(known, found, outcome, dry_run)
-        there = {version.id: version for version in self.store.versions(self.base)}
-        versions = {name: value for name, value in there.items() if isinstance(value, Version)}
+        versions = {version.id: version for version in there}
         self.store.check_place()
         Scores(self.job).check_place(self.base.count + 1)
         work = Work(self.job, found, self.current, self.old, change, versions=versions)

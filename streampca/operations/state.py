@@ -350,7 +350,12 @@ def ledger_of(version: Version) -> Ledger:
 
 
 def computed_before(
-    found: State, job: Job, store: ModelStore, history: History, mode: str
+    found: State,
+    job: Job,
+    versions: Sequence[Version],
+    served: Version | None,
+    history: History,
+    mode: str,
 ) -> Version | None:
     """A candidate, or a version that was rolled back, with the same data and settings.
 
@@ -358,15 +363,14 @@ def computed_before(
     data or settings that return to those of an older version are computed again. If only the times
     of chunks differ (files that were restored), the bytes decide. A damaged version does not
     count: it is computed again.
+
+    versions : those of ``history`` that can be read.  served : that one of them.
     """
-    served = store.find(history=history) if history.current is not None else None
     parent, first = (served.id, served.number) if served else (None, 0)
     there = [
         one
-        for one in reversed(store.versions(history))
-        if isinstance(one, Version)
-        and one.number > first
-        and (one.id in history.served or _parent(one) == parent)
+        for one in reversed(versions)
+        if one.number > first and (one.id in history.served or _parent(one) == parent)
     ]
     same = [one for one in there if one.entry.key == found.key]
     for version in [*same, *there]:

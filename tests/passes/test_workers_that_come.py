@@ -14,6 +14,7 @@ from pass_matrices import Sum, ToyMatrix, by_hand, run, same_bits, toy_plan, wil
 from streampca.errors import ClusterError, NoWorkerWarning
 from streampca.passes.cluster import cluster, versions, workers
 from streampca.passes.cluster.workers import await_worker, nobody_comes
+from tests.passes.local_clusters import start_client, stop_client
 
 QUICK = {"streampca.pause-timeout": 0.2, "streampca.worker-timeout": 60.0}
 
@@ -21,20 +22,10 @@ QUICK = {"streampca.pause-timeout": 0.2, "streampca.worker-timeout": 60.0}
 @pytest.fixture
 def empty(monkeypatch: Any) -> Iterator[Any]:
     """A client of a cluster of this process, with so many workers of one thread."""
-    from distributed import Client, LocalCluster
-
     monkeypatch.setattr(workers, "SURE_SECONDS", 0.1)
-    with (
-        LocalCluster(
-            n_workers=0,
-            processes=False,
-            threads_per_worker=1,
-            memory_limit=0,
-            dashboard_address="127.0.0.1:0",
-        ) as cluster,
-        Client(cluster, set_as_default=False) as client,
-    ):
-        yield client
+    client = start_client(0, processes=False, memory_limit=0)
+    yield client
+    stop_client(client)
 
 
 def end_all(client: Any) -> None:

@@ -61,8 +61,24 @@ def analytic(X: Any, *, padding: str | None = "exp", dim: Any = None) -> Chunked
     return AnalyticMatrix(matrix, padding)
 
 
+class ComplexPatterns:
+    """How strong complex patterns are, and when they come.  components : (k, p) complex."""
+
+    components: Array
+
+    @property
+    def amplitude(self) -> Array:
+        """(k, p) moduli of the components: where a mode is strong."""
+        return np.abs(self.components)
+
+    @property
+    def phase(self) -> Array:
+        """(k, p) arguments of the components, in radians: where a mode comes earlier or later."""
+        return np.angle(self.components)
+
+
 @dataclass(frozen=True)
-class ComplexModes:
+class ComplexModes(ComplexPatterns):
     """Complex EOFs and their scores.
 
     explained_variance : (k,) of X + iH, over n - 1.
@@ -79,16 +95,6 @@ class ComplexModes:
     scores: Array | None
     samples: AxisLabels
     features: AxisLabels
-
-    @property
-    def amplitude(self) -> Array:
-        """(k, p) moduli of the components: where a mode is strong."""
-        return np.abs(self.components)
-
-    @property
-    def phase(self) -> Array:
-        """(k, p) arguments of the components, in radians: where a mode comes earlier or later."""
-        return np.angle(self.components)
 
     def presentation(self) -> Presentation:
         """What pictures show of them."""

@@ -12,7 +12,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
 from streampca.matrix.labels import component_axis
 from streampca.models.contract.request import whole_number
-from streampca.models.eof.hilbert import complex_maps
+from streampca.models.eof.hilbert import ComplexPatterns, complex_maps
 from streampca.models.eof.time_lags import PCSeries, in_units_of_data
 from streampca.models.results.decomposition import Decomposition
 from streampca.models.results.value_attributes import of_map, of_pattern, of_series
@@ -23,7 +23,7 @@ EXAMPLE = "pca = PCA(5).fit(X); oscillation_patterns(pca, scores=pca.project(X))
 
 
 @dataclass(frozen=True)
-class OscillationPatterns:
+class OscillationPatterns(ComplexPatterns):
     """m modes of x(t + lag) = A x(t) + noise; a pair of complex eigenvalues is one mode.
 
     eigenvalues : (m,) complex, of A; their imaginary parts are not negative.
@@ -33,7 +33,8 @@ class OscillationPatterns:
         descending order. Patterns are not orthogonal: shares do not add up.
     components : (m, p) complex unit vectors, of centred (scaled, weighted) rows, as EOFs are. Their
         real parts are orthogonal to their imaginary ones, and the larger. NaN for features without
-        any observation. A cycle goes from the real part to minus the imaginary one.
+        any observation. A cycle goes from the real part to minus the imaginary one;
+        a wave travels from larger phases to smaller ones.
     patterns : (m, p) complex, in the units of the data, for a score of root mean square 1.
     scores : (n, m) complex z; a mode is the real part of z times its component.
     filters : (k, m) complex: z = PCs times these.
@@ -60,16 +61,6 @@ class OscillationPatterns:
     filters: Array
     n_pairs: int
     result: Decomposition
-
-    @property
-    def amplitude(self) -> Array:
-        """(m, p) moduli of the components: where a mode is strong."""
-        return np.abs(self.components)
-
-    @property
-    def phase(self) -> Array:
-        """(m, p) arguments of the components, in radians. A wave travels from larger to smaller."""
-        return np.angle(self.components)
 
     def transform(self, pcs: Any) -> Array:
         """(rows, m) complex scores of other rows, of their PCs (rows, >= k): ``pca.project(X)``."""
