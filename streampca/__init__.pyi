@@ -26,6 +26,7 @@ from streampca.genetics.relationship import Relationship as Relationship
 from streampca.genetics.relationship import grm as grm
 from streampca.matrix import Block as Block
 from streampca.matrix import ChunkedMatrix as ChunkedMatrix
+from streampca.matrix.components import set_options as set_options
 from streampca.model_store.model_store import ModelStore as ModelStore
 from streampca.model_store.model_store import load as load
 from streampca.models.completion.impute import HardImpute as HardImpute
