@@ -199,6 +199,7 @@ class SampleCertainty:
     left_out : what the model has no scores of, which enters by a bound.
     by_features : whether features were left out: then angles are those of unit scores, (n,).
     rescaled : whether each resample was divided by its own standard deviations.
+    axes : (r, p) what ``deviations`` are in terms of, where these are not components of the model.
 
     Examples
     --------
@@ -228,6 +229,7 @@ class SampleCertainty:
     scores: Array | None = None
     by_features: bool = False
     rescaled: bool = False
+    axes: Array | None = None
 
     @property
     def n_components(self) -> int:
@@ -292,7 +294,9 @@ class SampleCertainty:
             )
         r = self.deviations.shape[2]
         chosen = np.arange(self.n_components) if components is None else np.asarray(components)
-        axes = np.asarray(self.result.require_components()[:r], dtype=np.float64)
+        axes = self.axes
+        if axes is None:
+            axes = np.asarray(self.result.require_components()[:r], dtype=np.float64)
         squares = np.empty((len(chosen), axes.shape[1]))
         for i, one in enumerate(chosen.tolist()):
             turned = _covariance(self.deviations[:, one]) @ axes
