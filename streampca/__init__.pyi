@@ -36,6 +36,8 @@ from streampca.models.decompose.covariance import covariance as covariance
 from streampca.models.eof.hilbert import analytic as analytic
 from streampca.models.eof.hilbert import complex_modes as complex_modes
 from streampca.models.eof.lags import lagged as lagged
+from streampca.models.eof.noise import NoiseTest as NoiseTest
+from streampca.models.eof.noise import noise_test as noise_test
 from streampca.models.eof.oscillation import OscillationPatterns as OscillationPatterns
 from streampca.models.eof.oscillation import oscillation_patterns as oscillation_patterns
 from streampca.models.eof.persistence import PersistentPatterns as PersistentPatterns

@@ -13,7 +13,7 @@ NAMES = (COMPONENT, "mode", "component_", "mode_")
 _options: dict[str, str] = {"component_dim": COMPONENT}
 
 
-class set_options:  # noqa: N801 - a context manager that is called like a function
+class set_options:
     """Options of labelled results, from here on, or inside ``with``.
 
     component_dim : name of the dimension of components: "component" (the default), or "mode" as

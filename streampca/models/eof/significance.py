@@ -126,6 +126,20 @@ def correlation_maps(
     return CorrelationMaps(found, sizes, p_values, _adjusted(p_values), matrix.labels)
 
 
+def feature_memory(X: Any, remove: Any = None) -> Array:
+    """(p,) lag-one autocorrelations of the features, NaN where one does not vary: one pass.
+
+    X, remove : as for :func:`correlation_maps`.
+    """
+    matrix = as_matrix(counted(X))
+    basis = side_data(matrix, remove=remove).basis
+    basis = np.zeros((matrix.shape[0], 0)) if basis is None else basis
+    pairs = pairs_of(*in_time(matrix.labels.samples), lag=1)
+    one = _candidate(matrix, np.zeros((matrix.shape[0], 0)), basis, pairs)
+    planned = choose(matrix, NAME, [one], None)
+    return np.asarray(execute(planned, Running(None, None, None)).answer[:, 0])
+
+
 def _series(scores: Any, matrix: ChunkedMatrix) -> Array:
     """(n, k) in the order of the samples of X."""
     samples = matrix.labels.samples
