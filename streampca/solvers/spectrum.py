@@ -18,15 +18,19 @@ from streampca.kernels.band import leading_pairs
 #
 # Every route knows v'h after its first pass: directly where it has v, and as u'(Zh) / s where it
 # has only the left vectors (Z v = s u). So signs do not change when loadings are computed later.
+# A complex component is turned so that v'h is real and positive: sum of v times positive weights.
 
 
 def signs_of_components(vectors: Array) -> Array:
-    """(k,) of +1 and -1 for the columns of vectors (p, k)."""
-    return signs(vectors.T @ probe(0, len(vectors)))
+    """(k,) of +1 and -1 for the columns of vectors (p, k); of complex ones, of modulus 1."""
+    return signs(vectors.T @ probe(0, len(vectors))).conj()
 
 
 def signs(projections: Array) -> Array:
-    """(k,) of +1 and -1 from v'h; 0 counts as positive."""
+    """(k,) of +1 and -1 from v'h; 0 counts as positive. Of complex ones v'h over its modulus."""
+    if projections.dtype.kind == "c":
+        size = np.abs(projections)
+        return np.where(size > 0, projections / np.where(size > 0, size, 1.0), 1.0)
     return np.where(projections < 0, -1.0, 1.0)
 
 
@@ -170,7 +174,8 @@ def _cubes_after_lapack(a: Array, unit: float, squares: float) -> float:
 def svd_of_r(r: Array) -> Spectrum:
     """Eigenpairs of R'R from the singular values of R, without forming R'R.
 
-    r : (p, p) upper triangular. Values are squared singular values.
+    r : (p, p) upper triangular, or a complex factor of any height. Values are squared singular
+        values.
     """
     if not np.isfinite(r).all():
         raise NonFiniteError(f"the R factor overflowed; {RESCALE}")
@@ -180,7 +185,7 @@ def svd_of_r(r: Array) -> Spectrum:
     if 0.0 < singular[:1].max(initial=0.0) < SMALLEST:
         raise NonFiniteError(f"the squares of the R factor are too small for float64; {RESCALE}")
     values = singular**2
-    vectors = np.ascontiguousarray(vt.T)
+    vectors = np.ascontiguousarray(vt.conj().T)
     return Spectrum(values, vectors, 0.0, float(np.sum(values)), float(np.sum(values**2)), 0.0)
 
 
@@ -227,8 +232,8 @@ def _sum_of_squares(lower: Array) -> float:
 def orthonormal_columns(v: Array, rank: int, dead: Array) -> None:
     """Make the columns of v orthonormal in their order, in place; complete those after ``rank``.
 
-    v : (p, k) float64 in Fortran order, p >= k. Needed where columns carry the rounding of long
-    sums.
+    v : (p, k) float64 or complex128 in Fortran order, p >= k. Needed where columns carry the
+    rounding of long sums.
     dead : rows that are exactly 0 in every column (constant or dropped features).
     Source: LAPACK's dgeqrf and dorgqr.
     """
@@ -237,9 +242,10 @@ def orthonormal_columns(v: Array, rank: int, dead: Array) -> None:
         v[:, j] = rng.standard_normal(len(v))
     v[dead] = 0.0
     room = 64 * v.shape[1]
-    q, tau, _, _ = scipy.linalg.lapack.dgeqrf(v, lwork=room, overwrite_a=1)
-    turned = np.diagonal(q) < 0  # R gets a positive diagonal, so that no column changes sign
-    q, _, _ = scipy.linalg.lapack.dorgqr(q, tau, lwork=room, overwrite_a=1)
+    lapack, name = scipy.linalg.lapack, "zungqr" if v.dtype.kind == "c" else "dorgqr"
+    q, tau, _, _ = getattr(lapack, f"{name[0]}geqrf")(v, lwork=room, overwrite_a=1)
+    turned = np.diagonal(q).real < 0  # R gets a positive diagonal, so that no column changes sign
+    q, _, _ = getattr(lapack, name)(q, tau, lwork=room, overwrite_a=1)
     if not np.shares_memory(q, v):
         raise InvalidInputError(f"v is {v.dtype}, strides {v.strides}; expected Fortran order")
     for j in np.flatnonzero(turned).tolist():  # at once, this would copy half of v

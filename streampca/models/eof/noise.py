@@ -103,11 +103,11 @@ def noise_test(
     are compared place by place: a large first component makes those that follow smaller, so the
     test of these is strict. ``streampca.intrinsic_dimension(X, "parallel")`` compares with the
     data of random signs instead, and ``result_.tracy_widom()`` tests each against the rest.
-    Cost: nothing is read, or X once. White noise has the spectrum of a small random tridiagonal matrix,
-    k min(n, p) flops; of red noise a surrogate has min(n, p) columns, and takes n min(n, p)^2.
+    Cost: nothing is read, or X once. White noise has the spectrum of a small random tridiagonal
+    matrix, k min(n, p) flops; of red noise a surrogate has min(n, p) columns, and takes n min(n, p)^2.
     Raises InvalidInputError: rotated components, red noise of more than 40 million numbers.
-    Source: Overland and Preisendorfer 1982, Mon. Wea. Rev. 110, section 2; for the spectrum of white
-    noise Dumitriu and Edelman 2002, J. Math. Phys. 43, theorem 3.1; for the bias Kendall 1954,
+    Source: Overland and Preisendorfer 1982, Mon. Wea. Rev. 110, section 2; for the spectrum of
+    white noise Dumitriu and Edelman 2002, J. Math. Phys. 43, theorem 3.1; for the bias Kendall 1954,
     Biometrika 41.
 
     Examples
