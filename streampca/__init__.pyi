@@ -26,6 +26,7 @@ from streampca.genetics.relationship import Relationship as Relationship
 from streampca.genetics.relationship import grm as grm
 from streampca.matrix import Block as Block
 from streampca.matrix import ChunkedMatrix as ChunkedMatrix
+from streampca.matrix.components import set_options as set_options
 from streampca.model_store.model_store import ModelStore as ModelStore
 from streampca.model_store.model_store import load as load
 from streampca.models.completion.impute import HardImpute as HardImpute
@@ -35,7 +36,6 @@ from streampca.models.decompose.covariance import covariance as covariance
 from streampca.models.eof.complex_eof import ComplexEOF as ComplexEOF
 from streampca.models.eof.complex_result import ComplexDecomposition as ComplexDecomposition
 from streampca.models.eof.hilbert import analytic as analytic
-from streampca.models.eof.hilbert import complex_modes as complex_modes
 from streampca.models.eof.lags import lagged as lagged
 from streampca.models.eof.oscillation import OscillationPatterns as OscillationPatterns
 from streampca.models.eof.oscillation import oscillation_patterns as oscillation_patterns

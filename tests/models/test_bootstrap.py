@@ -198,6 +198,9 @@ def test_what_has_no_scores_enters_by_its_bound() -> None:
     part = bootstrap(PCA(2, progress=False).fit(X), **settings)
     assert (full.exact, part.exact) == (True, False)
     assert "without scores" in str(part)
+    scaled = bootstrap(PCA(None, scale="std", progress=False).fit(X), **settings)
+    assert not scaled.exact  # of r < p directions, divisors stay
+    assert "scale as in the fit>" in repr(scaled)
     ratio = part.component_errors() / full.component_errors()
     assert 0.95 < np.median(ratio) < 1.15
     assert np.all((part.angles() > 0.9 * full.angles()) & (part.angles() < 1.3 * full.angles()))

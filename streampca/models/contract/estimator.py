@@ -18,7 +18,7 @@ import numpy as np
 
 from streampca.errors import InvalidTypeError, MemoryLimitError, NonFiniteError, not_fitted
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, Labels
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.matrix.block import score_dtype
 from streampca.models.contract.request import seed_of
 from streampca.models.contract.scikit_learn import ScikitLearnContract
@@ -346,10 +346,15 @@ class Estimator(ScikitLearnContract):
         """The missing code of new data of this dtype that do not define one."""
         return self.missing_value
 
-    def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
-        """New data as samples x features, in the form that the maps of the result expect."""
+    def _matrix(
+        self, X: Any, dim: Any = None, remove: Any = None, fitted: AxisLabels | None = None
+    ) -> ChunkedMatrix:
+        """New data as samples x features, in the form that the maps of the result expect.
+
+        fitted : of X that holds the rows of the fit, the labels of these.
+        """
         result = self._fitted()
-        return result.as_rows(self._new_rows(result).matrix(X, dim, remove))
+        return result.as_rows(self._new_rows(result).matrix(X, dim, remove, fitted))
 
     def _options(self, rows: ChunkedMatrix | LazyRows) -> RowOptions:
         """The options of the parameters for such rows."""

@@ -14,7 +14,7 @@ from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, Labels, Standardize
 from streampca.matrix.alignment import by_dims, rows_along
-from streampca.matrix.labels import component_axis
+from streampca.matrix.components import component_axis
 from streampca.models.contract.request import array_of_numbers, side_data
 from streampca.models.decompose.eigenproblem import RowsSink
 from streampca.models.eof.time_lags import in_time, pairs_of

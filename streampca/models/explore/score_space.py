@@ -20,6 +20,7 @@ from streampca.models.results.score_scaling import check_spread
 from streampca.passes import single_threaded_blas
 from streampca.passes.settings import thread_count
 from streampca.solvers.resampling import MATCHES, Resampled, ScoreSpace, Units
+from streampca.sources import counted
 
 T = TypeVar("T")
 SHOWN = 50  # components by default
@@ -98,8 +99,10 @@ def _scores(model: LinearModel, result: PrincipalComponents, X: Any, scores: Any
     whitened = bool(getattr(model, "whiten", False))
     factor = result.score_deviation if whitened else np.ones(1)
     if X is not None:
-        found = np.asarray(model.transform(X, remove=getattr(model, "remove", None)))
-        return found.reshape(-1, result.n_components).astype(np.float64) * factor
+        remove, fitted = getattr(model, "remove", None), result.fitted_samples
+        rows = model._passes(model._matrix(counted(X), None, remove, fitted))
+        found = model._scored(rows, model._scores_map(X, rows.options))
+        return found.astype(np.float64) * factor
     if scores is not None:
         samples = result.labels.samples
         found = rows_along(result.unscaled_scores(scores, whitened), samples, "scores")

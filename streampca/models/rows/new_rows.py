@@ -26,7 +26,7 @@ from streampca.matrix import (
     Preprocessing,
     residual_block,
 )
-from streampca.matrix.alignment import axis_names
+from streampca.matrix.alignment import axis_names, shared_places
 from streampca.matrix.block import refuse_complex
 from streampca.matrix.complex import complex_dtype, real_parts
 from streampca.matrix.select import select
@@ -83,9 +83,13 @@ class NewRows:
         p = len(labels) if self.result is None else self.result.n_features
         return labels if len(labels) == p else AxisLabels.plain("feature", p)
 
-    def matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
+    def matrix(
+        self, X: Any, dim: Any = None, remove: Any = None, fitted: AxisLabels | None = None
+    ) -> ChunkedMatrix:
         """New data as samples x features, in the order of the fit, after what it did to its own.
 
+        fitted : of X that holds the rows of the fit, their labels: samples and features that the
+            fit left out are left out, by name.
         Raises InvalidInputError for other features than those of the fit.
         """
         dim = self.dim_for(X) if dim is None else dim
@@ -98,6 +102,8 @@ class NewRows:
             )
         if matrix.missing_value is None and (code := self.missing_code(matrix.dtype)) is not None:
             matrix = with_assumed_code(matrix, code)
+        if fitted is not None:
+            matrix = chosen_by_name(matrix, fitted, self.features)
         p = len(self.features)
         matrix = prepared(matrix, self.labels.preprocessing, p, self.running)
         matrix = self.checked(X, matrix)
@@ -170,6 +176,25 @@ class NewRows:
                 "as input"
             )
         return steps
+
+
+def chosen_by_name(
+    matrix: ChunkedMatrix, samples: AxisLabels, features: AxisLabels
+) -> ChunkedMatrix:
+    """The samples and features of a fit, in the order of the matrix, where it has others, too.
+
+    Raises InvalidInputError for samples of the fit that it lacks.
+    """
+    rows, columns = shared_places(samples, matrix.labels.samples, "samples of the fit"), None
+    if len(own := matrix.labels.features) > len(features):
+        columns = shared_places(features, own, "features of the fit")
+    if rows is None and columns is None:
+        return matrix
+    return select(
+        matrix,
+        samples=None if rows is None else np.sort(rows),
+        features=None if columns is None else np.sort(columns),
+    )
 
 
 def _without_identifiers(matrix: ChunkedMatrix, fitted: AxisLabels) -> ChunkedMatrix:
