@@ -22,6 +22,7 @@ from streampca.models.decompose.empty_samples import ScoresEmptySamples
 from streampca.models.decompose.hermitian import hermitian_candidates
 from streampca.models.eof.complex_result import ComplexDecomposition
 from streampca.models.results.row_maps import RowPasses
+from streampca.models.rows.new_rows import LazyRows
 from streampca.passes import Candidate, Outcome
 
 
@@ -141,8 +142,12 @@ class ComplexEOF(ScoresEmptySamples, WeighsSamples, LinearModel):
         self, matrix: ChunkedMatrix, request: Request, done: Outcome[Any]
     ) -> ComplexDecomposition:
         self.gap_ = done.answer.gap
-        described = self._described(matrix, done)
+        described = self._described(matrix, done) | {"of_complex": matrix.dtype.kind == "c"}
         return assemble(done.answer, request, described, ComplexDecomposition)
+
+    def _lazy_scores(self, X: Any, lazy: LazyRows) -> Any:
+        self._result_as(ComplexDecomposition).refuse_real(lazy.rows.dtype)
+        return super()._lazy_scores(X, lazy)
 
     def _passes(self, matrix: ChunkedMatrix) -> RowPasses:
         plain = super()._passes(matrix)

@@ -75,7 +75,7 @@ class ComplexDecomposition(ComplexPatterns, PrincipalComponents, kind="complex m
         the sum of its entries, times fixed positive weights, is real and positive.
     scores : (n, k) complex (Z - mean) components^H: the mean + scores @ components is Z.
     mean : (p,) complex.  explained_variance : (k,) real, mean squared moduli of the scores.
-    amplitude, phase : (k, p) of the components.
+    amplitude, phase : (k, p) of the components.  of_complex : False of a fit of real rows.
 
     Examples
     --------
@@ -86,6 +86,8 @@ class ComplexDecomposition(ComplexPatterns, PrincipalComponents, kind="complex m
     >>> np.diff(np.unwrap(result.phase[0])).round(1)
     array([-0.7, -0.7, -0.7, -0.7, -0.7, -0.7, -0.7])
     """
+
+    of_complex: bool = True
 
     takes_complex: ClassVar[bool] = True
 
@@ -123,8 +125,18 @@ class ComplexDecomposition(ComplexPatterns, PrincipalComponents, kind="complex m
     # -- rows -----------------------------------------------------------------------------------
 
     def as_rows(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
-        """New rows, read as their parts."""
+        """New rows, read as their parts. Raises as :meth:`refuse_real`."""
+        self.refuse_real(matrix.dtype)
         return PartsMatrix(matrix)
+
+    def refuse_real(self, dtype: Any) -> None:
+        """Raise InvalidInputError for real rows after a fit of complex ones: of a series whose
+        analytic signal was fitted they would be taken for that."""
+        if self.of_complex and np.dtype(dtype).kind != "c":
+            raise InvalidInputError(
+                f"X is {dtype}, and the fit was of complex data. Of a model of analytic signals: "
+                "model.transform(streampca.analytic(X)); imaginary parts of 0: X + 0j"
+            )
 
     def scores_of(self, options: RowOptions) -> RowMap:
         """The map from rows of parts to their complex scores, (rows, k)."""
