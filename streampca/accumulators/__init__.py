@@ -10,7 +10,7 @@ from streampca.accumulators.latent import FeaturePosterior, LatentEquations, Row
 from streampca.accumulators.moments import CrossMoments, Moments, RowMissing
 from streampca.accumulators.neighbours import NearestDistances
 from streampca.accumulators.observed import HeldOutError, ObservedPower, RowSpread
-from streampca.accumulators.products import CrossProduct, Gram, MeanImputedScatter
+from streampca.accumulators.products import CrossProduct, Gram, MeanImputedScatter, PairedGram
 from streampca.accumulators.projection import FeatureDistances, FeatureProjection, Reconstruction
 from streampca.accumulators.scatter import FoldScatter, Scatter
 from streampca.accumulators.two_way_step import TwoWayStep
@@ -35,6 +35,7 @@ __all__ = [
     "Moments",
     "NearestDistances",
     "ObservedPower",
+    "PairedGram",
     "RFactor",
     "Reconstruction",
     "RowInformation",

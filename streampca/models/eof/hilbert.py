@@ -15,8 +15,9 @@ from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array
 from streampca.matrix.block import work_dtype
 from streampca.matrix.chunked_matrix import ChunkedMatrix, regular_edges
+from streampca.matrix.components import component_axis
 from streampca.matrix.derived import ComputedView
-from streampca.matrix.labels import AxisLabels, Labels, component_axis
+from streampca.matrix.labels import AxisLabels, Labels
 from streampca.models.contract.linear import decomposition_of
 from streampca.report.presentation import FeatureMap, Presentation, carried_share, percentages
 from streampca.sources import as_matrix, counted

@@ -14,7 +14,7 @@ from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, Labels, Standardize
 from streampca.matrix.alignment import by_dims, rows_along
-from streampca.matrix.labels import component_axis
+from streampca.matrix.components import component_axis
 from streampca.models.contract.request import array_of_numbers, side_data
 from streampca.models.decompose.eigenproblem import RowsSink
 from streampca.models.eof.time_lags import in_time, pairs_of
@@ -124,6 +124,20 @@ def correlation_maps(
         t = np.abs(found) * np.sqrt((sizes - 2.0) / (1.0 - found**2))
     p_values = 2.0 * scipy.stats.t.sf(t, sizes - 2.0)
     return CorrelationMaps(found, sizes, p_values, _adjusted(p_values), matrix.labels)
+
+
+def feature_memory(X: Any, remove: Any = None) -> Array:
+    """(p,) lag-one autocorrelations of the features, NaN where one does not vary: one pass.
+
+    X, remove : as for :func:`correlation_maps`.
+    """
+    matrix = as_matrix(counted(X))
+    basis = side_data(matrix, remove=remove).basis
+    basis = np.zeros((matrix.shape[0], 0)) if basis is None else basis
+    pairs = pairs_of(*in_time(matrix.labels.samples), lag=1)
+    one = _candidate(matrix, np.zeros((matrix.shape[0], 0)), basis, pairs)
+    planned = choose(matrix, NAME, [one], None)
+    return np.asarray(execute(planned, Running(None, None, None)).answer[:, 0])
 
 
 def _series(scores: Any, matrix: ChunkedMatrix) -> Array:

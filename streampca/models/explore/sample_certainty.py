@@ -199,6 +199,7 @@ class SampleCertainty:
     left_out : what the model has no scores of, which enters by a bound.
     by_features : whether features were left out: then angles are those of unit scores, (n,).
     rescaled : whether each resample was divided by its own standard deviations.
+    axes : (r, p) what ``deviations`` are in terms of, where these are not components of the model.
 
     Examples
     --------
@@ -228,6 +229,7 @@ class SampleCertainty:
     scores: Array | None = None
     by_features: bool = False
     rescaled: bool = False
+    axes: Array | None = None
 
     @property
     def n_components(self) -> int:
@@ -236,8 +238,14 @@ class SampleCertainty:
 
     @property
     def exact(self) -> bool:
-        """Whether the scores span the rows: nothing is neglected."""
-        return self.left_out.variance <= 0
+        """Whether nothing is neglected: each is what a refit gives, divisors and all."""
+        return self.left_out.variance <= 0 and not self._stays
+
+    @property
+    def _stays(self) -> list[str]:
+        """Parameters of steps that a refit would do anew; features are scaled one by one."""
+        scaled = self.result.standardised and not (self.rescaled or self.by_features)
+        return ["scale"] * scaled + ["remove"] * self.result.removes
 
     def angles(self, level: float = 0.95) -> Array:
         """(k,) radians; the component of the population is within this angle, at this level.
@@ -286,12 +294,14 @@ class SampleCertainty:
             )
         r = self.deviations.shape[2]
         chosen = np.arange(self.n_components) if components is None else np.asarray(components)
-        axes = np.asarray(self.result.require_components()[:r], dtype=np.float64)
+        axes = self.axes
+        if axes is None:
+            axes = np.asarray(self.result.require_components()[:r], dtype=np.float64)
         squares = np.empty((len(chosen), axes.shape[1]))
         for i, one in enumerate(chosen.tolist()):
             turned = _covariance(self.deviations[:, one]) @ axes
             squares[i] = np.einsum("rp,rp->p", turned, axes)
-        if not self.exact:
+        if self.left_out.variance > 0:
             of_features = self._left_of_features(axes)
             squares += self.left_out.tilts(of_features, chosen)
         return np.sqrt(np.clip(squares, 0.0, 1.0))
@@ -368,7 +378,7 @@ class SampleCertainty:
     def remarks(self) -> list[str]:
         """What the numbers take as given, in sentences."""
         said = []
-        if not self.exact:
+        if self.left_out.variance > 0:
             share = self.left_out.variance / (self.result.total_variance or 1.0)
             said.append(
                 f"{share:.1%} of the variance lies in directions without scores. Components turn "
@@ -380,10 +390,10 @@ class SampleCertainty:
                     "Refits of the resamples would have first variances that are larger by about "
                     f"{shift:.1%}; that is not in the interval"
                 )
-        scaled = self.result.standardised and not self.rescaled
-        for name, stays in (("scale", scaled), ("remove", self.result.removes)):
-            if stays:
-                said.append(f"What {name}= does stays as in the fit; a refit would do it anew")
+        said += [
+            f"What {name}= does stays as in the fit; a refit would do it anew"
+            for name in self._stays
+        ]
         return said
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
@@ -404,7 +414,9 @@ class SampleCertainty:
         }
 
     def __repr__(self) -> str:
-        known = "exact" if self.exact else "with a bound of what has no scores"
+        bounded = "with a bound of what has no scores" if self.left_out.variance > 0 else ""
+        stays = [f"{name} as in the fit" for name in self._stays]
+        known = ", ".join([bounded] * bool(bounded) + stays) or "exact"
         return f"<SampleCertainty: {self.method}, {self.drawn}; {known}>"
 
     def __str__(self) -> str:

@@ -374,6 +374,12 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
         rows, scores = self.fitted_scores()
         return [holders(one, self.labels.samples, rows) for one in concentrations(scores)]
 
+    @property
+    def fitted_samples(self) -> AxisLabels:
+        """The labels of the rows that were fitted."""
+        samples = self.labels.samples
+        return samples if self.fitted is None else samples.pick(self.fitted)
+
     def fitted_scores(self) -> tuple[Array, Array]:
         """(m,) numbers of the fitted rows, and their scores, (m, k), on components within the rank;
         m = 0 where the result has no scores."""

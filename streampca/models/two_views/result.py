@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from streampca.models.results.linear_result import ResidualResult
 from streampca.models.results.projection import Projection
 from streampca.models.results.result import places, shaped
 from streampca.models.results.row_maps import RowMap, RowOptions
-from streampca.models.results.value_attributes import of_correlation, of_map
 from streampca.report.presentation import (
     Bars,
     Certainty,
@@ -233,36 +231,30 @@ class TwoViewResult(ResidualResult, kind="two-view"):
                 found.append(np.nanmean(self.part(name, loadings) ** 2, axis=0))
         return Redundancy(*found)
 
+    def tables_of_features(self) -> dict[str, Array]:
+        """Arrays of features by what they are in the Dataset."""
+        return {
+            "weights": self.vectors,
+            **({} if self.patterns is None else {"patterns": self.patterns}),
+            "loadings": self.loadings,
+            "cross_loadings": self.cross_loadings,
+        }
+
     def to_xarray(self) -> Any:
-        """Two Datasets, of X and of Y: weights, loadings (homogeneous maps), cross_loadings
-        (heterogeneous maps), by the dimensions of the data; and ``values``.
+        """All of it as one Dataset: ``values``, ``squared_covariance_fraction`` (where values are
+        covariances), ``variance_fraction_x_by_y`` and so on (``redundancy``), ``scores_x`` and
+        ``scores_y`` where the fit kept them; and ``weights_x``, ``patterns_x`` where they differ
+        from these, ``loadings_x`` (homogeneous maps), ``cross_loadings_x`` (heterogeneous maps) and
+        those of ``y``, by the dimensions of the data.
 
-        There are no p-values: scores were chosen to correlate on these rows, and tests that take
-        them as given reject a true null four times too often. On rows that the fit has not seen
-        they hold: ``scipy.stats.pearsonr`` of their features and their ``transform``.
+        Where X and Y have a dimension of the same name and it differs, such as two grids, these
+        are called ``lat_x`` and ``lat_y``. There are no p-values: scores were chosen to correlate
+        on these rows, and tests that take them as fixed reject a true null four times too often.
+        On rows that the fit has not seen they hold: ``streampca.correlation_maps``.
         """
-        from streampca.sources.labelled.to_xarray import to_dataset
+        from streampca.models.two_views.labelled import to_dataset_of_views
 
-        made = []
-        for name in VIEWS:
-            view = self.view(name)
-            axes = [self.component_axis, view.labels.features]
-            tables: dict[str, Any] = {"values": (self.values, axes[:1])}
-            own = (
-                ("weights", self.vectors),
-                *(() if self.patterns is None else (("patterns", self.patterns),)),
-                ("loadings", self.loadings),
-                ("cross_loadings", self.cross_loadings),
-            )
-            for what, values in own:
-                array = np.array(self.part(name, values).T)
-                array[:, view.absent] = np.nan
-                tables[what] = (array, axes)
-            about = {"method": self.method, "view": name, "n_samples": self.n_samples}
-            attrs = {"weights": partial(of_map, view, what="weights of", power=0)}
-            attrs |= {one: partial(of_correlation, view) for one in ("loadings", "cross_loadings")}
-            made.append(to_dataset(tables, about, attrs))
-        return tuple(made)
+        return to_dataset_of_views(self)
 
     def summary(self) -> dict[str, Any]:
         return super().summary() | {
