@@ -91,6 +91,7 @@ from streampca.models.two_views.cca import CCA as CCA
 from streampca.models.two_views.cpcca import CPCCA as CPCCA
 from streampca.models.two_views.cross_correlation import cross_correlation as cross_correlation
 from streampca.models.two_views.mca import MCA as MCA
+from streampca.models.two_views.rotated_views import RotatedTwoViewResult as RotatedTwoViewResult
 from streampca.passes import Advance as Advance
 from streampca.passes import Plan as Plan
 from streampca.sources import append as append
