@@ -103,7 +103,9 @@ def claim_of(components: Any) -> Claim | Table:
             f"components are a {type(model).__name__}; expected loadings (k, p) or scores (n, k) "
             "as an array, a fitted PCA, AnnData, or the path of an .eigenvec or .evec"
         )
-    values, rows, columns = _array(components), None, None
+    values = _array(components)
+    rows: Any = None
+    columns: Any = None
     if is_frame(components):
         rows, columns = row_names(components), column_names(components)
     return Table(

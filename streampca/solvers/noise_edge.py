@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import scipy
 
-from streampca.kernels import Array, reciprocal
+from streampca.kernels import Array
 from streampca.solvers.tracy_widom import tracy_widom_sf
 
 CLOSE = 1e-13  # to the pole
@@ -31,8 +31,9 @@ def noise_p_values(values: Array, feature_variances: Array, freedom: float) -> A
     if not used.size or not freedom > 0:
         return np.full(len(values), np.nan)
     logs = np.log(used)  # which vary by trigamma(freedom / 2) where variances are equal
-    own = max(float(np.var(logs)) - float(scipy.special.polygamma(1, freedom / 2.0)), 0.0)
-    logs = np.mean(logs) + (logs - np.mean(logs)) * np.sqrt(own * reciprocal(np.var(logs)))
+    spread = float(np.var(logs))
+    own = max(spread - float(scipy.special.polygamma(1, freedom / 2.0)), 0.0)
+    logs = np.mean(logs) + (logs - np.mean(logs)) * np.sqrt(own / (spread or 1.0))
     used = np.exp(logs) * (used.sum() / np.exp(logs).sum())
     largest = float(used.max())
     shares = used / largest

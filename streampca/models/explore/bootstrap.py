@@ -67,8 +67,8 @@ def bootstrap(
     intervals correct that, percentiles double it, and a component that is noise has none that
     holds (El Karoui and Purdom 2019).
     Cost: for each resample 2 n r^2 + 10 r^3 flops; memory n r + n_resamples k r numbers, and not of
-    the length of a row. A resample depends on its number and the seed alone, so bits do not depend on the number of
-    threads.
+    the length of a row. A resample depends on its number and the seed alone, so bits do not depend
+    on the number of threads.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; with X what ``transform`` raises.
     Source: Fisher, Caffo, Schwartz and Zipunnikov 2016, J. Am. Stat. Assoc. 111, 846, section 3;
     for blocks Politis and Romano 1992, "A circular block-resampling procedure"; for wide rows El
