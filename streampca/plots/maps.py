@@ -61,7 +61,7 @@ def map(
     """A mode as a map over latitude and longitude, or several modes as a sheet of maps.
 
     result : a fitted estimator or a Decomposition of features on a grid; a model of two views; or
-        what ``complex_modes``, ``oscillation_patterns`` or ``persistent_patterns`` returned.
+        what ``oscillation_patterns`` or ``persistent_patterns`` returned.
     mode : its number, from 1, or several.
     kind : "eof" (None) the unit vectors, "correlation" of the PC with the data, "covariance" with
         the PC of unit variance, in the units of the data. Of two views correlations with the scores

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +22,7 @@ from streampca.models.decompose.empty_samples import ScoresEmptySamples
 from streampca.models.decompose.hermitian import hermitian_candidates
 from streampca.models.eof.complex_result import ComplexDecomposition
 from streampca.models.results.row_maps import RowPasses
+from streampca.models.rows.new_rows import LazyRows
 from streampca.passes import Candidate, Outcome
 
 
@@ -35,8 +36,37 @@ class ComplexRowPasses(RowPasses):
         return complex_dtype(super().dtype)
 
 
+class OfComplexRows(ScoresEmptySamples, WeighsSamples, LinearModel):
+    """An estimator of complex rows, which are read as their parts."""
+
+    takes_complex: ClassVar[bool] = True
+
+    def _without_empty(self, X: Any, opened: Any, request: Any) -> Any:
+        observed = super()._without_empty(X, PartsMatrix(opened), request)
+        return None if observed is None else replace(observed, everyone=opened.labels)
+
+    def _lazy_scores(self, X: Any, lazy: LazyRows) -> Any:
+        self._result_as(ComplexDecomposition).refuse_real(lazy.rows.dtype)
+        return super()._lazy_scores(X, lazy)
+
+    def _passes(self, matrix: ChunkedMatrix) -> RowPasses:
+        plain = super()._passes(matrix)
+        rows = RowPasses if matrix.dtype.kind == "c" else ComplexRowPasses
+        return rows(**{one.name: getattr(plain, one.name) for one in fields(plain)})
+
+    @property
+    def amplitude_(self) -> Array:
+        """(k, p) moduli of the components: where a mode is strong."""
+        return np.abs(self.components_)
+
+    @property
+    def phase_(self) -> Array:
+        """(k, p) arguments of the components, in radians: where a mode comes earlier or later."""
+        return np.angle(self.components_)
+
+
 @estimator
-class ComplexEOF(ScoresEmptySamples, WeighsSamples, LinearModel):
+class ComplexEOF(OfComplexRows):
     """EOFs of a complex field, such as currents ``u + 1j * v``: an exact PCA of complex data.
 
     Attributes
@@ -77,8 +107,6 @@ class ComplexEOF(ScoresEmptySamples, WeighsSamples, LinearModel):
     >>> np.diff(np.unwrap(np.angle(model.transform(currents)[:, 0])))[0].round(4)  # 2 pi / 12
     np.float64(0.5236)
     """
-
-    takes_complex: ClassVar[bool] = True
 
     n_components: int | float | str | None = parameter(
         default=None,
@@ -134,27 +162,9 @@ class ComplexEOF(ScoresEmptySamples, WeighsSamples, LinearModel):
     def _candidates(self, matrix: ChunkedMatrix, request: Request) -> list[Candidate[Any]]:
         return hermitian_candidates(matrix, request)
 
-    def _without_empty(self, X: Any, opened: Any, request: Any) -> Any:
-        return super()._without_empty(X, PartsMatrix(opened), request)
-
     def _result(
         self, matrix: ChunkedMatrix, request: Request, done: Outcome[Any]
     ) -> ComplexDecomposition:
         self.gap_ = done.answer.gap
-        described = self._described(matrix, done)
+        described = self._described(matrix, done) | {"of_complex": matrix.dtype.kind == "c"}
         return assemble(done.answer, request, described, ComplexDecomposition)
-
-    def _passes(self, matrix: ChunkedMatrix) -> RowPasses:
-        plain = super()._passes(matrix)
-        rows = RowPasses if matrix.dtype.kind == "c" else ComplexRowPasses
-        return rows(**{one.name: getattr(plain, one.name) for one in fields(plain)})
-
-    @property
-    def amplitude_(self) -> Array:
-        """(k, p) moduli of the components: where a mode is strong."""
-        return np.abs(self.components_)
-
-    @property
-    def phase_(self) -> Array:
-        """(k, p) arguments of the components, in radians: where a mode comes earlier or later."""
-        return np.angle(self.components_)

@@ -63,7 +63,10 @@ class TwoViewResult(ResidualResult, kind="two-view"):
 
     values : (k,) canonical correlations, or singular values of the cross-covariance.
     vectors : of the centred and divided features; scores are their products.
+    patterns : what a score of 1 adds to these, the part of the rows that pairs describe is scores
+        times patterns'; None where they are the vectors.
     loadings : correlations of features with scores of the same view; cross_loadings : of the other.
+    x_covariance, y_covariance : (k, k) of the scores of each view.
     spectrum : all values.  bound : (k,) of the error of values; inf where it is not determined.
     x_scores, y_scores : (n, k) of the rows of the fit, where it has them.
     left_out_x, left_out_y : rows without a partner.  total : squared covariance of all pairs, NaN
@@ -77,6 +80,9 @@ class TwoViewResult(ResidualResult, kind="two-view"):
     vectors: Array = shaped("p", "k")
     loadings: Array = shaped("p", "k")
     cross_loadings: Array = shaped("p", "k")
+    x_covariance: Array = shaped("k", "k")
+    y_covariance: Array = shaped("k", "k")
+    patterns: Array | None = shaped("p", "k", optional=True)
     scale: Array | None = shaped("p", optional=True)
     spectrum: Array = shaped(None)
     bound: Array = shaped("k")
@@ -110,6 +116,16 @@ class TwoViewResult(ResidualResult, kind="two-view"):
     def part(self, name: str, values: Array) -> Array:
         """The entries of one view of an array of features."""
         return np.asarray(values[self.labels.features.slices[name]])
+
+    @property
+    def adding(self) -> Array:
+        """(p, k) the patterns, whether or not they are the vectors."""
+        return self.vectors if self.patterns is None else self.patterns
+
+    def rotate(self, method: str = "varimax", k: int | None = None, **options: Any) -> Any:
+        """The first k pairs rotated by "varimax" or "promax": ``streampca.rotate``."""
+        rotated: Any = self.kinds["rotated two-view"]
+        return rotated.of(self, method, k, **options)
 
     def view(self, name: str) -> ViewResult:
         """One view alone.  name : "x" or "y"."""
@@ -219,6 +235,7 @@ class TwoViewResult(ResidualResult, kind="two-view"):
         """Arrays of features by what they are in the Dataset."""
         return {
             "weights": self.vectors,
+            **({} if self.patterns is None else {"patterns": self.patterns}),
             "loadings": self.loadings,
             "cross_loadings": self.cross_loadings,
         }
@@ -226,8 +243,9 @@ class TwoViewResult(ResidualResult, kind="two-view"):
     def to_xarray(self) -> Any:
         """All of it as one Dataset: ``values``, ``squared_covariance_fraction`` (where values are
         covariances), ``variance_fraction_x_by_y`` and so on (``redundancy``), ``scores_x`` and
-        ``scores_y`` where the fit kept them; and ``weights_x``, ``loadings_x`` (homogeneous maps),
-        ``cross_loadings_x`` (heterogeneous maps) and those of ``y``, by the dimensions of the data.
+        ``scores_y`` where the fit kept them; and ``weights_x``, ``patterns_x`` where they differ
+        from these, ``loadings_x`` (homogeneous maps), ``cross_loadings_x`` (heterogeneous maps) and
+        those of ``y``, by the dimensions of the data.
 
         Where X and Y have a dimension of the same name and it differs, such as two grids, these
         are called ``lat_x`` and ``lat_y``. There are no p-values: scores were chosen to correlate
