@@ -104,14 +104,13 @@ def claim_of(components: Any) -> Claim | Table:
             "as an array, a fitted PCA, AnnData, or the path of an .eigenvec or .evec"
         )
     values = _array(components)
-    rows: Any = None
-    columns: Any = None
+    names: Any = (None, None)
     if is_frame(components):
-        rows, columns = row_names(components), column_names(components)
+        names = row_names(components), column_names(components)
     return Table(
         values,
-        AxisLabels.plain("sample", len(values), rows),
-        AxisLabels.plain("feature", values.shape[1], columns),
+        AxisLabels.plain("sample", len(values), names[0]),
+        AxisLabels.plain("feature", values.shape[1], names[1]),
     )
 
 
