@@ -198,8 +198,17 @@ MAKERS: dict[str, Callable[[Site, str], str]] = {
     "job_file_examples": job_file_examples,
     "errors": lambda site, _: reference.error_tables(),
     "citation": citation,
+    "validation": lambda site, _: validation(),
     "topics": lambda site, _: topics(),
 }
+
+
+def validation() -> str:
+    """A link to the page of comparisons with other tools, once there is one."""
+    if not (ROOT / "tests" / "validation" / "README.md").exists():
+        return ""
+    link = "- [Validation](validation.md): each method beside the program that people trust"
+    return f"{link}\n\n```{{toctree}}\n:hidden:\n\nvalidation\n```"
 
 
 def topics() -> str:
