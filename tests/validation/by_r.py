@@ -101,7 +101,7 @@ def scores_of_factors(folder: Path) -> Pairs:
 @compared(
     "R",
     "varimax, promax",
-    "NCI60, 64 x 6,830",
+    "NCI60, 64 x 300",
     'rotate(PCA(4, scale="std"), "varimax"), "promax"',
     "rotated loadings",
     1e-4,
@@ -143,7 +143,7 @@ def cancor(folder: Path) -> Pairs:
 @compared(
     "R pls",
     "pcr",
-    "NCI60, 64 x 6,830",
+    "NCI60, 64 x 500",
     "PrincipalComponentRegression(5)",
     "coefficients of 1 to 5 components",
     1e-10,

@@ -44,8 +44,9 @@ def cells(row: dict[str, Any]) -> tuple[str, ...]:
     difference = f"{row['difference']:.0e}".replace("e-0", "e-") if row["difference"] else "0"
     if row["why"]:
         difference += f": {row['why']}"
-    reference = row["reference"]
+    reference, versions = row["reference"], row["versions"]
     if row["tool"] != "published":
-        reference = f"{row['versions'].split(', ')[0]}: `{reference}`"
-    day = f"{row['date']}, {row['versions'].partition(', ')[2] or row['versions']}, {row['commit']}"
-    return row["data"], f"`{row['ours']}`", reference, row["compared"], difference, day
+        tool, versions = versions.split(", ", 1)
+        reference = f"{tool}: `{reference}`"
+    run = f"{row['date']}, {versions}, {row['commit']}"
+    return row["data"], f"`{row['ours']}`", reference, row["compared"], difference, run

@@ -30,7 +30,7 @@ def marked(name: str) -> object:
     return pytest.param(name, marks=marks.get(tool, (pytest.mark.soak,)))
 
 
-@pytest.mark.parametrize("name", map(marked, COMPARISONS))
+@pytest.mark.parametrize("name", [marked(name) for name in COMPARISONS])
 def test_ours_is_as_near_as_the_page_says(name: str, shared_data: Path) -> None:
     made = COMPARISONS[name]
     if installed(made.tool) is None:
