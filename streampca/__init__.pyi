@@ -91,6 +91,8 @@ from streampca.models.two_views.cca import CCA as CCA
 from streampca.models.two_views.cpcca import CPCCA as CPCCA
 from streampca.models.two_views.cross_correlation import cross_correlation as cross_correlation
 from streampca.models.two_views.mca import MCA as MCA
+from streampca.models.two_views.multiset_cca import MultisetCCA as MultisetCCA
+from streampca.models.two_views.multiset_cca import MultisetResult as MultisetResult
 from streampca.models.two_views.rotated_views import RotatedTwoViewResult as RotatedTwoViewResult
 from streampca.passes import Advance as Advance
 from streampca.passes import Plan as Plan

@@ -16,6 +16,7 @@ import streampca
 from streampca import ComplexEOF
 from streampca.errors import InvalidInputError
 from streampca.kernels import probe
+from streampca.models.decompose import hermitian_krylov
 from streampca.solvers import rotate_loadings
 from tests.each import each
 
@@ -140,13 +141,14 @@ def test_any_source_and_chunks_give_the_same(tmp_path: Path) -> None:
     plain = ComplexEOF(3, progress=False).fit(z)
     expected = plain.transform(z)
     for name, x in stored(tmp_path).items():
-        dim = "time" if hasattr(x, "dims") else None
+        labelled = name in ("xarray", "lazy xarray", "dataset")
+        dim = "time" if labelled else None
         for solver in ("scatter", "gram"):
             model = ComplexEOF(3, solver=solver, progress=False).fit(x, dim=dim)
             np.testing.assert_allclose(model.components_, plain.components_, atol=1e-10)
             scores = model.transform(x)
             np.testing.assert_allclose(np.asarray(scores), expected, atol=1e-10, err_msg=name)
-            assert hasattr(scores, "dims") == hasattr(x, "dims")
+            assert isinstance(scores, xarray.DataArray) == labelled
 
 
 def test_labels_months_and_a_saved_model(tmp_path: Path) -> None:
@@ -202,6 +204,39 @@ def test_real_data_are_complex_without_imaginary_parts() -> None:
         ComplexEOF(1).fit(x + 1j).transform(da.from_array(x))
     with pytest.raises(InvalidInputError, match="'mle'"):
         ComplexEOF("mle").fit(x)
+
+
+ITERATIONS = hermitian_krylov.hermitian_krylov_candidates
+
+
+@each("axis", [0, 1])
+@pytest.mark.filterwarnings("ignore::streampca.errors.AccuracyWarning")  # equal variances
+def test_an_iteration_is_certified(axis: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Over either axis, with weights of samples and features, in either precision."""
+
+    def of_axis(*asked: Any) -> list[Any]:
+        return [one for one in ITERATIONS(*asked) if one.passes[0].axis == axis]
+
+    monkeypatch.setattr(hermitian_krylov, "hermitian_krylov_candidates", of_axis)
+    few = 0.6 ** np.arange(12)[:, None]
+    z = 10 * noise(150, 12) @ (few * noise(12, 110)) + 0.01 * noise(150, 110) + 7
+    w, weights = rng.integers(1, 4, 150) + 0.0, rng.uniform(0.5, 2, 110)
+    for sides in ({}, {"w": w}, {"weights": weights}, {"remove": months(150)}):
+        if axis == 0 and "remove" in sides:
+            continue  # which takes streamed features
+        known = {name: value for name, value in sides.items() if name != "w"}
+        removed = {"remove": months(150)[:, 1:]} if "remove" in sides else {}
+        named = known | removed | {"progress": False, "max_passes": 20}
+        model = ComplexEOF(3, solver="randomized", tol=1e-12, **named)
+        model.fit(z, sample_weight=sides.get("w"))
+        assert model.plan_.solver == "krylov"
+        assert (model.certificate_.angle_bound <= 1e-7).all()
+        check(model, z, model.transform(z, **removed), **sides)
+    single = ComplexEOF(3, solver="randomized", progress=False).fit(z.astype(np.complex64))
+    _, s, vh = oracle(z)
+    np.testing.assert_allclose(single.singular_values_, s[:3], rtol=1e-5)
+    angle = np.arccos(np.minimum(np.abs(np.sum(single.components_ * vh[:3].conj(), axis=1)), 1))
+    assert (angle <= single.certificate_.angle_bound + 1e-6).all()
 
 
 # Rotation.

@@ -19,8 +19,9 @@ from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import assemble
 from streampca.models.decompose.empty_samples import ScoresEmptySamples
-from streampca.models.decompose.hermitian import hermitian_candidates
+from streampca.models.decompose.hermitian_krylov import hermitian_candidates
 from streampca.models.eof.complex_result import ComplexDecomposition
+from streampca.models.pca.pca import iterated
 from streampca.models.results.row_maps import RowPasses
 from streampca.models.rows.new_rows import LazyRows
 from streampca.passes import Candidate, Outcome
@@ -118,10 +119,10 @@ class ComplexEOF(OfComplexRows):
     whiten: bool = shared.WHITEN
     solver: str = parameter(
         default="auto",
-        choices=("auto", "scatter", "tsqr", "gram"),
+        choices=("auto", "scatter", "tsqr", "gram", "randomized"),
         meaning=""""scatter" (Hermitian p x p, samples streamed), "tsqr" (R factor; small singular
-            values to 1e-14 of the largest), "gram" (Hermitian n x n, features streamed), or "auto":
-            "scatter" or "gram", the quicker one that fits the memory.""",
+            values to 1e-14 of the largest), "gram" (Hermitian n x n, features streamed),
+            "randomized" (block Krylov, for both n and p large), or "auto": as of :class:`PCA`.""",
     )
     center: bool = shared.CENTER
     scale: str | None = parameter(
@@ -143,11 +144,18 @@ class ComplexEOF(OfComplexRows):
         meaning="""False saves the second pass of a wide fit; it then has scores and spectrum
             only.""",
     )
+    tol: float | None = shared.TOL
+    max_passes: int | None = parameter(
+        default=None, meaning="""reads of the data that "randomized" may take, 8 where None."""
+    )
+    random_state: Any = shared.RANDOM_STATE
     rates: Any = shared.RATES
     weights: Any = shared.WEIGHTS
     remove: Any = shared.REMOVE
 
-    def _request(self, matrix: ChunkedMatrix, *, sample_weight: Any = None, **_: Any) -> Request:
+    def _request(
+        self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0
+    ) -> Request:
         if self.remove is not None and not self.center:
             raise InvalidInputError("remove= needs center=True: the mean goes with what is removed")
         if isinstance(self.n_components, str) and self.n_components != "gap":
@@ -155,7 +163,8 @@ class ComplexEOF(OfComplexRows):
                 f"n_components={self.n_components!r}; expected a number, a share such as 0.9, "
                 "'gap' or None: the other rules are for real data"
             )
-        return Request.of(self).with_side_data(
+        request = iterated(self, self.solver, "auto", random_state=seed)
+        return request.with_side_data(
             matrix, weights=self.weights, remove=self.remove, sample_weight=sample_weight
         )
 
@@ -166,5 +175,7 @@ class ComplexEOF(OfComplexRows):
         self, matrix: ChunkedMatrix, request: Request, done: Outcome[Any]
     ) -> ComplexDecomposition:
         self.gap_ = done.answer.gap
-        described = self._described(matrix, done) | {"of_complex": matrix.dtype.kind == "c"}
+        described = self._described(matrix, done, random_state=request.random_state) | {
+            "of_complex": matrix.dtype.kind == "c"
+        }
         return assemble(done.answer, request, described, ComplexDecomposition)

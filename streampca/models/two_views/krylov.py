@@ -172,7 +172,12 @@ def by_krylov(
         estimated=b < q,
     )
     deviations = np.sqrt(stats.m2) * reciprocal(divisors)
-    columns = {"mean": reader.center, "scale": scaling.scale, "absent": absent, "removed": slopes}
+    columns: dict[str, Any] = {
+        "mean": reader.center,
+        "scale": scaling.scale,
+        "absent": absent,
+        "removed": slopes,
+    }
     return found_of(solved, images, deviations, freedom, **columns)
 
 

@@ -58,7 +58,64 @@ class ViewResult(ResidualResult):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class TwoViewResult(ResidualResult, kind="two-view"):
+class ViewsResult(ResidualResult):
+    """Combinations of several views. Arrays of features are those of one view after the other.
+
+    vectors : of the centred and divided features; scores are their products.
+    loadings : correlations of features with scores of the same view.
+    """
+
+    vectors: Array = shaped("p", "k")
+    loadings: Array = shaped("p", "k")
+    scale: Array | None = shaped("p", optional=True)
+    absent: Array = places()
+
+    @property
+    def names(self) -> list[str]:
+        """Of the views."""
+        return list(self.labels.features.parts)
+
+    @property
+    def kept_nbytes(self) -> int:
+        return 8 * (self.n_components + 2) * self.n_features
+
+    def part(self, name: str, values: Array) -> Array:
+        """The entries of one view of an array of features."""
+        return np.asarray(values[self.labels.features.slices[name]])
+
+    def view(self, name: str) -> ViewResult:
+        """One view alone.  name : such as "x" or "y"."""
+        where = self.labels.features.slices[name]
+        inside = (self.absent >= where.start) & (self.absent < where.stop)
+        return ViewResult(
+            method=self.method,
+            n_samples=self.n_samples,
+            labels=self.labels_of(name),
+            vectors=self.vectors[where],
+            mean=self.mean[where],
+            scale=None if self.scale is None else self.scale[where],
+            absent=self.absent[inside] - where.start,
+            removal=self.removal
+            and replace(self.removal, coefficients=self.removal.coefficients[:, where]),
+        )
+
+    def labels_of(self, name: str) -> Labels:
+        """Of one view."""
+        labels, number = self.labels, self.names.index(name)
+        steps = labels.preprocessing.steps
+        own = RAW
+        if steps and isinstance(steps[0], PartsBeside):
+            own = steps[0].parts[number]
+        attrs = labels.attrs_of(name)
+        return Labels(labels.samples, labels.features.parts[name], None, attrs, own)
+
+    def scores_of(self, options: RowOptions) -> RowMap:
+        known = " or ".join(f"view({name!r})" for name in self.names)
+        raise InvalidInputError(f"a {self.method} has {len(self.names)} views; use {known}")
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class TwoViewResult(ViewsResult, kind="two-view"):
     """Pairs of directions. Arrays of features are those of X, then those of Y (p + q in all).
 
     values : (k,) canonical correlations, or singular values of the cross-covariance.
@@ -77,16 +134,12 @@ class TwoViewResult(ResidualResult, kind="two-view"):
     """
 
     values: Array = shaped("k")
-    vectors: Array = shaped("p", "k")
-    loadings: Array = shaped("p", "k")
     cross_loadings: Array = shaped("p", "k")
     x_covariance: Array = shaped("k", "k")
     y_covariance: Array = shaped("k", "k")
     patterns: Array | None = shaped("p", "k", optional=True)
-    scale: Array | None = shaped("p", optional=True)
     spectrum: Array = shaped(None)
     bound: Array = shaped("k")
-    absent: Array = places()
     x_scores: Array | None = shaped(None, "k", optional=True)
     y_scores: Array | None = shaped(None, "k", optional=True)
     penalties: Array = shaped(None, empty=2)
@@ -104,18 +157,10 @@ class TwoViewResult(ResidualResult, kind="two-view"):
         return len(self.values)
 
     @property
-    def kept_nbytes(self) -> int:
-        return 8 * (self.n_components + 2) * self.n_features
-
-    @property
     def free_rows(self) -> float:
         """The rows that tests count: the sum of their weights, less what was removed."""
         rows = float(self.n_samples) if self.weight is None else self.weight
         return rows - (0 if self.removal is None else self.removal.design.rank)
-
-    def part(self, name: str, values: Array) -> Array:
-        """The entries of one view of an array of features."""
-        return np.asarray(values[self.labels.features.slices[name]])
 
     @property
     def adding(self) -> Array:
@@ -126,22 +171,6 @@ class TwoViewResult(ResidualResult, kind="two-view"):
         """The first k pairs rotated by "varimax" or "promax": ``streampca.rotate``."""
         rotated: Any = self.kinds["rotated two-view"]
         return rotated.of(self, method, k, **options)
-
-    def view(self, name: str) -> ViewResult:
-        """One view alone.  name : "x" or "y"."""
-        where = self.labels.features.slices[name]
-        inside = (self.absent >= where.start) & (self.absent < where.stop)
-        return ViewResult(
-            method=self.method,
-            n_samples=self.n_samples,
-            labels=self.labels_of(name),
-            vectors=self.vectors[where],
-            mean=self.mean[where],
-            scale=None if self.scale is None else self.scale[where],
-            absent=self.absent[inside] - where.start,
-            removal=self.removal
-            and replace(self.removal, coefficients=self.removal.coefficients[:, where]),
-        )
 
     @property
     def correlates(self) -> bool:
@@ -208,19 +237,6 @@ class TwoViewResult(ResidualResult, kind="two-view"):
             left_out={"without observation": absent},
             view=name,
         )
-
-    def labels_of(self, name: str) -> Labels:
-        """Of one view."""
-        labels, number = self.labels, VIEWS.index(name)
-        steps = labels.preprocessing.steps
-        own = RAW
-        if steps and isinstance(steps[0], PartsBeside):
-            own = steps[0].parts[number]
-        attrs = labels.attrs_of(name)
-        return Labels(labels.samples, labels.features.parts[name], None, attrs, own)
-
-    def scores_of(self, options: RowOptions) -> RowMap:
-        raise InvalidInputError(f"a {self.method} has two views; use view('x') or view('y')")
 
     @property
     def redundancy(self) -> Redundancy:

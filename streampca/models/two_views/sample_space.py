@@ -166,10 +166,12 @@ def by_samples(
             (sample.u @ (turn * reciprocal(sample.s)[:, None]), (sample.u * sample.s) @ turn)
             for sample, turn in zip(samples, (solved.x, solved.y), strict=True)
         ]
-        shapes = [
-            (sample.u @ (turn * reciprocal(sample.s)[:, None]),)
-            for sample, turn in zip(samples, solved.patterns or (), strict=False)
-        ] or [(), ()]
+        shapes: list[tuple[Array, ...]] = [(), ()]
+        if solved.patterns is not None:
+            shapes = [
+                (sample.u @ (turn * reciprocal(sample.s)[:, None]),)
+                for sample, turn in zip(samples, solved.patterns, strict=True)
+            ]
     samples.clear()  # n x n
     (to_x, a), (to_y, b) = inner
     products = []

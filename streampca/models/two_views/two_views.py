@@ -63,7 +63,7 @@ ITERATIVE = ("krylov",)  # taken where no exact way fits the memory
 class View(ScoresEmptySamples):
     """One view of a fitted model: scores of its rows."""
 
-    def __init__(self, model: TwoViewModel, name: str) -> None:
+    def __init__(self, model: Any, name: str) -> None:
         self.name = name
         running = (field.name for field in fields(Running))
         taken = (*running, "missing", "missing_value", "dim_", "_output")
