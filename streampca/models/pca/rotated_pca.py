@@ -330,7 +330,7 @@ class RotatedPCA(ScoresEmptySamples, WeighsSamples, LinearModel):
                 f"pca is {in_words(self.pca)}; expected a {name} of streampca: "
                 f"{type(self).__name__}({name}(3)). Another fitted model: streampca.rotate(model)"
             )
-        found: PCA = kind() if self.pca is None else self.pca
+        found: Any = kind() if self.pca is None else self.pca
         return found
 
     def check_types(self) -> None:
@@ -413,7 +413,7 @@ def rotate(
     """
     if isinstance(source, Decomposition):
         return source.rotate(method, k, normalize=normalize, power=power, restarts=restarts)
-    result = decomposition_of(source, "streampca.rotate(pca.fit(X))")
+    result = decomposition_of(source, "streampca.rotate(pca.fit(X))", complex_values=True)
     kind: Any = opened_as(result.rotated_as[0])
     base, given = kind.base_class, source.get_params()
     pca = base(**{name: value for name, value in given.items() if name in base.parameters})
