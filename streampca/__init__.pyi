@@ -35,6 +35,8 @@ from streampca.models.decompose.covariance import correlation as correlation
 from streampca.models.decompose.covariance import covariance as covariance
 from streampca.models.eof.complex_eof import ComplexEOF as ComplexEOF
 from streampca.models.eof.complex_result import ComplexDecomposition as ComplexDecomposition
+from streampca.models.eof.geographic import LocalComponents as LocalComponents
+from streampca.models.eof.geographic import local_components as local_components
 from streampca.models.eof.hilbert import analytic as analytic
 from streampca.models.eof.hilbert import complex_modes as complex_modes
 from streampca.models.eof.lags import lagged as lagged
