@@ -5,7 +5,7 @@ from streampca.accumulators.base import OPEN_BLOCKS, Accumulator
 from streampca.accumulators.factors import RFactor, TruncatedFactor
 from streampca.accumulators.filled_step import FilledStep
 from streampca.accumulators.kernel_step import KernelStep
-from streampca.accumulators.krylov import LeadingDirections, SubspaceStep
+from streampca.accumulators.krylov import LeadingDirections, PairedStep, SubspaceStep
 from streampca.accumulators.latent import FeaturePosterior, LatentEquations, RowInformation
 from streampca.accumulators.moments import CrossMoments, Moments, RowMissing
 from streampca.accumulators.neighbours import NearestDistances
@@ -36,6 +36,7 @@ __all__ = [
     "NearestDistances",
     "ObservedPower",
     "PairedGram",
+    "PairedStep",
     "RFactor",
     "Reconstruction",
     "RowInformation",

@@ -71,7 +71,8 @@ class ByGroup(Accumulator):
         }
 
     def from_state(self, state: Mapping[str, Array]) -> Self:
-        restored, known = self.blank(), {}
+        restored = self.blank()
+        known: dict[int, dict[str, Array]] = {}
         for name, value in state.items():
             group, _, field = name.partition(" ")
             known.setdefault(int(group), {})[field] = value

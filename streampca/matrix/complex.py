@@ -44,7 +44,7 @@ def real_parts(values: Array, missing_value: float | None = None) -> Array:
     A cell is missing where one of its parts is NaN, or it is the missing code: both are NaN then.
     """
     if isinstance(values, np.ma.MaskedArray):
-        values = values.astype(complex_dtype(values.dtype)).filled(np.nan)
+        values = np.ma.filled(values.astype(complex_dtype(values.dtype)), np.nan)
     z = np.ascontiguousarray(values, complex_dtype(values.dtype))
     parts = z.view(z.real.dtype)
     with np.errstate(over="ignore", invalid="ignore"):

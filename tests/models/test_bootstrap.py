@@ -18,7 +18,9 @@ from streampca.errors import InvalidInputError, MemoryLimitError
 from streampca.matrix import Block
 from streampca.models.explore.sample_certainty import INTERVALS
 from streampca.passes import limited_threads
+from streampca.solvers.noise_edge import noise_p_values
 from streampca.solvers.resampling import ScoreSpace, Units
+from streampca.solvers.tracy_widom import tracy_widom_sf
 from tests.each import each
 from tests.genotypes import write_plink
 
@@ -333,6 +335,24 @@ def test_nearly_equal_variances_are_matched_or_rotated() -> None:
     assert bootstrap(model, X, n_resamples=100, n_components=2).span_angle() < 0.2
 
 
+def test_noise_of_equal_features_has_the_edge_of_johnstone() -> None:
+    """Johnstone 2001, Ann. Statist. 29, 295, theorem 1; of unequal ones see the soak test."""
+    n, p = 200.0, 50
+    edge = (np.sqrt(n) + np.sqrt(p)) ** 2 / n
+    width = (np.sqrt(n) + np.sqrt(p)) * (1 / np.sqrt(n) + 1 / np.sqrt(p)) ** (1 / 3) / n
+    values = 3.0 * (edge + width * np.array([-2.0, 0.0, 0.98, 2.02]))
+    found = noise_p_values(values, np.full(p, 3.0), n)
+    np.testing.assert_allclose(found, tracy_widom_sf([-2.0, 0.0, 0.98, 2.02]), rtol=1e-9)
+    X = np.random.default_rng(0).normal(size=(300, 40))
+    X[:, :20] += np.random.default_rng(1).normal(size=(300, 1))
+    for scale in (None, "std"):
+        sure = sampling_errors(PCA(3, scale=scale, progress=False).fit(X))
+        of_rest, parallel = sure.noise
+        assert (parallel < 0.05).tolist() == [True, False, False]
+        assert (of_rest < 0.05).tolist() == [scale is not None, False, False]
+    assert sure.to_dict()["noise"]["parallel"] == parallel.tolist()
+
+
 @each(
     "options, said",
     {
@@ -408,6 +428,22 @@ POPULATIONS: dict[str, tuple[Any, Array, dict[str, Any]]] = {
     "families": (_families, SOURCES, {"groups": np.repeat(np.arange(80), 4)}),
     "correlations": (_normal, MIXED, {}),
 }
+
+
+@pytest.mark.soak
+@pytest.mark.filterwarnings("ignore::streampca.errors.DominantFeatureWarning")
+@each("n, p", [(100, 40), (60, 300), (500, 12), (80, 1000)])
+def test_noise_is_rarely_taken_for_structure(n: int, p: int) -> None:
+    """By parallel analysis where features vary unequally, by both where they are scaled."""
+    rng, seen = np.random.default_rng(7), []
+    for _ in range(200):
+        X = rng.normal(size=(n, p)) * np.sqrt(rng.gamma(2.0, size=p))
+        plain, scaled = (PCA(2, scale=one, progress=False).fit(X) for one in (None, "std"))
+        (_, alone), (of_rest, both) = (sampling_errors(one).noise for one in (plain, scaled))
+        seen.append([alone[0], both[0], of_rest[0]])
+    shares = np.mean(np.array(seen) < 0.05, axis=0)
+    print(f"{n} x {p}: parallel {shares[0]:.3f}, of scaled features {shares[1:]}")
+    assert np.all(shares <= 0.08)  # two standard deviations above .05
 
 
 @pytest.mark.soak

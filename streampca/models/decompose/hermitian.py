@@ -15,7 +15,6 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import PairedGram, RFactor, RowMissing
-from streampca.errors import InvalidInputError
 from streampca.kernels import Array, norm_estimate, reciprocal
 from streampca.matrix import ChunkedMatrix, Resolution, found, work_dtype
 from streampca.matrix.complex import PairedStandardize, PartsMatrix, joined, of_pairs, packed
@@ -48,7 +47,6 @@ from streampca.passes import (
     Pass,
     PassSpec,
     Planned,
-    Rates,
     Steps,
     all_threads,
     pass_spec,
@@ -108,7 +106,7 @@ def solve_sums(
 ) -> Fitted:
     """A complex PCA from a Scatter, MeanImputedScatter or RFactor of the parts (2p columns)."""
     if removed is not None:
-        removed = Removed(_as_complex(removed.coefficients), _as_complex(removed.explained))
+        removed = Removed(as_complex(removed.coefficients), as_complex(removed.explained))
     p = len(sums.mean) // 2
     stats = of_pairs(stats_of_sums(sums))
     solve = _solve_factor if isinstance(sums, RFactor) else _solve_scatter
@@ -117,7 +115,7 @@ def solve_sums(
     )
 
 
-def _as_complex(parts: Array) -> Array:
+def as_complex(parts: Array) -> Array:
     """(..., p) complex of (..., 2p) parts."""
     return np.ascontiguousarray(parts, np.float64).view(np.complex128)
 
@@ -198,7 +196,7 @@ def _solve_factor(
 def hermitian_gram_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
     """One pass that sums the Gram matrix, and one for the components.  matrix : complex (n, p)."""
     (n, p), parts = matrix.shape, PartsMatrix(matrix)
-    k, request = kept_count(matrix, request), _of_columns(request)
+    k, request = kept_count(matrix, request), of_columns(request)
     sums: dict[str, Any] = {
         "gram": PairedGram(standardize=request.standardize, missing=request.missing)
     }
@@ -232,7 +230,7 @@ def hermitian_gram_candidates(matrix: ChunkedMatrix, request: Request) -> list[C
     return [Candidate("gram", reason, passes, terms, 16 / 3 * float(n) ** 3, solve=solver)]
 
 
-def _of_columns(request: Request) -> Request:
+def of_columns(request: Request) -> Request:
     """A request of complex features for the columns that hold their parts."""
     plain, side = request.standardize, request.side
     weights = None if side.weights is None else np.repeat(side.weights, 2)
@@ -323,14 +321,14 @@ def _of_features(columns: FeatureSummary) -> FeatureSummary:
     }
     variance = np.asarray(columns.feature_variance)
     return FeatureSummary(
-        _as_complex(columns.mean),
+        as_complex(columns.mean),
         half(columns.divisors),
         half(columns.scale),
         variance[::2] + variance[1::2],
-        _as_complex(columns.feature_mean),
+        as_complex(columns.feature_mean),
         half(columns.missing),
         **places,
-        removed=None if columns.removed is None else _as_complex(columns.removed),
+        removed=None if columns.removed is None else as_complex(columns.removed),
     )
 
 
@@ -351,33 +349,3 @@ def _loadings(spec: PassSpec, request: Request, space: SampleSpace, components: 
         maps={"loadings": FeatureLoadings(request.standardize)},
         sinks={"loadings": JoinedSink(components.T, 0)},
     )
-
-
-# The ways to complex components.
-
-WAYS = {
-    "scatter": hermitian_scatter_candidates,
-    "tsqr": hermitian_tsqr_candidates,
-    "gram": hermitian_gram_candidates,
-}
-
-
-def hermitian_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[Fitted]]:
-    """The ways to a requested complex PCA, by predicted time, with the weights of the request.
-
-    matrix : complex or real (n, p), not yet read as its parts.
-    """
-    side = request.side
-    names = ("scatter", "gram") if request.solver == "auto" else (request.solver,)
-    if request.missing == "mean" and side.basis is not None:
-        if request.solver not in ("auto", "gram"):
-            raise InvalidInputError(
-                f"missing='mean' with remove= and solver={request.solver!r}: a hole holds what the "
-                "design says there, which streamed samples cannot know in one pass. Use "
-                "solver='gram', which streams features"
-            )
-        names = ("gram",)
-    weights = None if side.weights is None else np.repeat(side.weights, 2)
-    ways = [one for name in names for one in WAYS[name](matrix, request)]
-    weighted = [one.weighted(side.sample_weight, weights) for one in ways]
-    return Rates.of(request.rates).timed(PartsMatrix(matrix), weighted)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -19,9 +19,11 @@ from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import Request
 from streampca.models.decompose.assemble import assemble
 from streampca.models.decompose.empty_samples import ScoresEmptySamples
-from streampca.models.decompose.hermitian import hermitian_candidates
+from streampca.models.decompose.hermitian_krylov import hermitian_candidates
 from streampca.models.eof.complex_result import ComplexDecomposition
+from streampca.models.pca.pca import iterated
 from streampca.models.results.row_maps import RowPasses
+from streampca.models.rows.new_rows import LazyRows
 from streampca.passes import Candidate, Outcome
 
 
@@ -35,8 +37,37 @@ class ComplexRowPasses(RowPasses):
         return complex_dtype(super().dtype)
 
 
+class OfComplexRows(ScoresEmptySamples, WeighsSamples, LinearModel):
+    """An estimator of complex rows, which are read as their parts."""
+
+    takes_complex: ClassVar[bool] = True
+
+    def _without_empty(self, X: Any, opened: Any, request: Any) -> Any:
+        observed = super()._without_empty(X, PartsMatrix(opened), request)
+        return None if observed is None else replace(observed, everyone=opened.labels)
+
+    def _lazy_scores(self, X: Any, lazy: LazyRows) -> Any:
+        self._result_as(ComplexDecomposition).refuse_real(lazy.rows.dtype)
+        return super()._lazy_scores(X, lazy)
+
+    def _passes(self, matrix: ChunkedMatrix) -> RowPasses:
+        plain = super()._passes(matrix)
+        rows = RowPasses if matrix.dtype.kind == "c" else ComplexRowPasses
+        return rows(**{one.name: getattr(plain, one.name) for one in fields(plain)})
+
+    @property
+    def amplitude_(self) -> Array:
+        """(k, p) moduli of the components: where a mode is strong."""
+        return np.abs(self.components_)
+
+    @property
+    def phase_(self) -> Array:
+        """(k, p) arguments of the components, in radians: where a mode comes earlier or later."""
+        return np.angle(self.components_)
+
+
 @estimator
-class ComplexEOF(ScoresEmptySamples, WeighsSamples, LinearModel):
+class ComplexEOF(OfComplexRows):
     """EOFs of a complex field, such as currents ``u + 1j * v``: an exact PCA of complex data.
 
     Attributes
@@ -78,8 +109,6 @@ class ComplexEOF(ScoresEmptySamples, WeighsSamples, LinearModel):
     np.float64(0.5236)
     """
 
-    takes_complex: ClassVar[bool] = True
-
     n_components: int | float | str | None = parameter(
         default=None,
         kw_only=False,
@@ -90,10 +119,10 @@ class ComplexEOF(ScoresEmptySamples, WeighsSamples, LinearModel):
     whiten: bool = shared.WHITEN
     solver: str = parameter(
         default="auto",
-        choices=("auto", "scatter", "tsqr", "gram"),
+        choices=("auto", "scatter", "tsqr", "gram", "randomized"),
         meaning=""""scatter" (Hermitian p x p, samples streamed), "tsqr" (R factor; small singular
-            values to 1e-14 of the largest), "gram" (Hermitian n x n, features streamed), or "auto":
-            "scatter" or "gram", the quicker one that fits the memory.""",
+            values to 1e-14 of the largest), "gram" (Hermitian n x n, features streamed),
+            "randomized" (block Krylov, for both n and p large), or "auto": as of :class:`PCA`.""",
     )
     center: bool = shared.CENTER
     scale: str | None = parameter(
@@ -115,11 +144,18 @@ class ComplexEOF(ScoresEmptySamples, WeighsSamples, LinearModel):
         meaning="""False saves the second pass of a wide fit; it then has scores and spectrum
             only.""",
     )
+    tol: float | None = shared.TOL
+    max_passes: int | None = parameter(
+        default=None, meaning="""reads of the data that "randomized" may take, 8 where None."""
+    )
+    random_state: Any = shared.RANDOM_STATE
     rates: Any = shared.RATES
     weights: Any = shared.WEIGHTS
     remove: Any = shared.REMOVE
 
-    def _request(self, matrix: ChunkedMatrix, *, sample_weight: Any = None, **_: Any) -> Request:
+    def _request(
+        self, matrix: ChunkedMatrix, *, sample_weight: Any = None, seed: int = 0
+    ) -> Request:
         if self.remove is not None and not self.center:
             raise InvalidInputError("remove= needs center=True: the mean goes with what is removed")
         if isinstance(self.n_components, str) and self.n_components != "gap":
@@ -127,34 +163,19 @@ class ComplexEOF(ScoresEmptySamples, WeighsSamples, LinearModel):
                 f"n_components={self.n_components!r}; expected a number, a share such as 0.9, "
                 "'gap' or None: the other rules are for real data"
             )
-        return Request.of(self).with_side_data(
+        request = iterated(self, self.solver, "auto", random_state=seed)
+        return request.with_side_data(
             matrix, weights=self.weights, remove=self.remove, sample_weight=sample_weight
         )
 
     def _candidates(self, matrix: ChunkedMatrix, request: Request) -> list[Candidate[Any]]:
         return hermitian_candidates(matrix, request)
 
-    def _without_empty(self, X: Any, opened: Any, request: Any) -> Any:
-        return super()._without_empty(X, PartsMatrix(opened), request)
-
     def _result(
         self, matrix: ChunkedMatrix, request: Request, done: Outcome[Any]
     ) -> ComplexDecomposition:
         self.gap_ = done.answer.gap
-        described = self._described(matrix, done)
+        described = self._described(matrix, done, random_state=request.random_state) | {
+            "of_complex": matrix.dtype.kind == "c"
+        }
         return assemble(done.answer, request, described, ComplexDecomposition)
-
-    def _passes(self, matrix: ChunkedMatrix) -> RowPasses:
-        plain = super()._passes(matrix)
-        rows = RowPasses if matrix.dtype.kind == "c" else ComplexRowPasses
-        return rows(**{one.name: getattr(plain, one.name) for one in fields(plain)})
-
-    @property
-    def amplitude_(self) -> Array:
-        """(k, p) moduli of the components: where a mode is strong."""
-        return np.abs(self.components_)
-
-    @property
-    def phase_(self) -> Array:
-        """(k, p) arguments of the components, in radians: where a mode comes earlier or later."""
-        return np.angle(self.components_)

@@ -29,12 +29,12 @@ class ComplexPatterns:
     @property
     def amplitude(self) -> Array:
         """(k, p) moduli of the components: where a mode is strong."""
-        return np.abs(self.components)
+        return np.asarray(np.abs(self.components))
 
     @property
     def phase(self) -> Array:
         """(k, p) arguments of the components, in radians: where a mode comes earlier or later."""
-        return np.angle(self.components)
+        return np.asarray(np.angle(self.components))
 
 
 def complex_maps(components: Array, absent: Array, labels: Labels) -> Presentation:
@@ -75,7 +75,7 @@ class ComplexDecomposition(ComplexPatterns, PrincipalComponents, kind="complex m
         the sum of its entries, times fixed positive weights, is real and positive.
     scores : (n, k) complex (Z - mean) components^H: the mean + scores @ components is Z.
     mean : (p,) complex.  explained_variance : (k,) real, mean squared moduli of the scores.
-    amplitude, phase : (k, p) of the components.
+    amplitude, phase : (k, p) of the components.  of_complex : False of a fit of real rows.
 
     Examples
     --------
@@ -87,20 +87,22 @@ class ComplexDecomposition(ComplexPatterns, PrincipalComponents, kind="complex m
     array([-0.7, -0.7, -0.7, -0.7, -0.7, -0.7, -0.7])
     """
 
+    of_complex: bool = True
+
     takes_complex: ClassVar[bool] = True
+    rotated_as: ClassVar[tuple[str, str]] = ("RotatedComplexEOF", "rotated complex model")
 
     def real_form(self) -> PrincipalComponents:
         """The same model of the parts of each feature, (real, imaginary): c and ic for each c.
 
         Their scores are the parts of those of c, and each has half of its variance.
         """
-        k, p = self.n_components, self.n_features
-        both = packed(np.ascontiguousarray(self.require_components().T)).T
-        twice = {
+        p = self.n_features
+        twice: Any = {
             name: None if values is None else np.repeat(np.asarray(values), 2)
             for name, values in (("scale", self.scale), ("weights", self.weights))
         }
-        places = {
+        places: Any = {
             name: np.sort(np.append(2 * one, 2 * one + 1))
             for name in ("dropped", "constant", "filtered")
             for one in [np.asarray(getattr(self, name))]
@@ -109,7 +111,7 @@ class ComplexDecomposition(ComplexPatterns, PrincipalComponents, kind="complex m
             method="PCA",
             n_samples=2 * self.n_samples,
             labels=Labels.plain((0, 2 * p)),
-            components=both.reshape(2, k, 2 * p).transpose(1, 0, 2).reshape(2 * k, 2 * p),
+            components=_of_parts(self.require_components()),
             explained_variance=np.repeat(self.explained_variance / 2, 2),
             total_variance=self.total_variance,
             mean=np.ascontiguousarray(self.mean, np.complex128).view(np.float64),
@@ -123,14 +125,24 @@ class ComplexDecomposition(ComplexPatterns, PrincipalComponents, kind="complex m
     # -- rows -----------------------------------------------------------------------------------
 
     def as_rows(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
-        """New rows, read as their parts."""
+        """New rows, read as their parts. Raises as :meth:`refuse_real`."""
+        self.refuse_real(matrix.dtype)
         return PartsMatrix(matrix)
+
+    def refuse_real(self, dtype: Any) -> None:
+        """Raise InvalidInputError for real rows after a fit of complex ones: of a series whose
+        analytic signal was fitted they would be taken for that."""
+        if self.of_complex and np.dtype(dtype).kind != "c":
+            raise InvalidInputError(
+                f"X is {dtype}, and the fit was of complex data. Of a model of analytic signals: "
+                "model.transform(streampca.analytic(X)); imaginary parts of 0: X + 0j"
+            )
 
     def scores_of(self, options: RowOptions) -> RowMap:
         """The map from rows of parts to their complex scores, (rows, k)."""
         whiten = self.score_deviation if options.whiten else None
         plain = Projection.of(self.real_form(), replace(options, whiten=False))
-        return ComplexProjection(plain, whiten)
+        return ComplexProjection(replace(plain, components=_of_parts(self.projectors)), whiten)
 
     def likelihood_of(self, options: RowOptions) -> RowMap:
         """The map to log-likelihoods of a circular complex Gaussian, as a density of both parts."""
@@ -197,6 +209,13 @@ class ComplexDecomposition(ComplexPatterns, PrincipalComponents, kind="complex m
             mean=None,
             maps=maps,
         )
+
+
+def _of_parts(components: Array) -> Array:
+    """(2k, 2p) real: of each complex row c the parts of c, then those of ic."""
+    k, p = components.shape
+    both = packed(np.ascontiguousarray(components.T)).T
+    return np.asarray(both.reshape(2, k, 2 * p).transpose(1, 0, 2).reshape(2 * k, 2 * p))
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,8 +16,9 @@ from streampca.models.contract.linear import decomposition_of
 from streampca.models.contract.request import seed_of, whole_number
 from streampca.models.eof.significance import feature_memory
 from streampca.models.eof.time_lags import in_time
-from streampca.models.explore.score_space import each_of
 from streampca.models.results.decomposition import Decomposition
+from streampca.passes import single_threaded_blas
+from streampca.passes.settings import thread_count
 
 EXAMPLE = "streampca.noise_test(PCA(10).fit(X))"
 KINDS = ("white", "red")
@@ -103,12 +105,12 @@ def noise_test(
     are compared place by place: a large first component makes those that follow smaller, so the
     test of these is strict. ``streampca.intrinsic_dimension(X, "parallel")`` compares with the
     data of random signs instead, and ``result_.tracy_widom()`` tests each against the rest.
-    Cost: nothing is read, or X once. White noise has the spectrum of a small random tridiagonal
-    matrix, k min(n, p) flops; of red noise a surrogate has min(n, p) columns, and takes n min(n, p)^2.
+    Cost: nothing is read, or X once. White noise has the spectrum of a random tridiagonal matrix,
+    k min(n, p) flops; of red noise a surrogate has min(n, p) columns, and takes n min(n, p)^2.
     Raises InvalidInputError: rotated components, red noise of more than 40 million numbers.
     Source: Overland and Preisendorfer 1982, Mon. Wea. Rev. 110, section 2; for the spectrum of
-    white noise Dumitriu and Edelman 2002, J. Math. Phys. 43, theorem 3.1; for the bias Kendall 1954,
-    Biometrika 41.
+    white noise Dumitriu and Edelman 2002, J. Math. Phys. 43, theorem 3.1; for the bias Kendall
+    1954, Biometrika 41.
 
     Examples
     --------
@@ -147,10 +149,9 @@ def noise_test(
             rng = np.random.default_rng([seed, number])
             return red_shares(rng, series.shape, width, phi, count)
 
-    noise = np.stack(each_of(surrogate, range(n_surrogates)))
-    shares = np.asarray(result.explained_variance_ratio[:count])
-    if noise.shape[1] < count:
-        shares = shares[: noise.shape[1]]
+    with single_threaded_blas(), ThreadPoolExecutor(thread_count()) as pool:
+        noise = np.stack(list(pool.map(surrogate, range(n_surrogates))))
+    shares = np.asarray(result.explained_variance_ratio[: noise.shape[1]])
     return NoiseTest(shares, noise, kind, phi, rows, width, result)
 
 

@@ -19,9 +19,11 @@ from streampca.models.contract.request import array_of_numbers, side_data
 from streampca.models.decompose.eigenproblem import RowsSink
 from streampca.models.eof.time_lags import in_time, pairs_of
 from streampca.passes import Candidate, Pass, PassSpec, Planned, Running, Steps, choose, execute
+from streampca.report.presentation import FeatureMap, Presentation
 from streampca.sources import as_matrix, counted
 
 NAME = "correlation maps"
+RATE = 0.1  # false discovery rate below which maps are in full colour (Wilks 2016)
 STILL = 1e-12  # share of the variance of a feature below which nothing is left of it
 
 
@@ -50,6 +52,21 @@ class CorrelationMaps:
     p_values: Array
     adjusted_p_values: Array
     labels: Labels
+
+    def presentation(self) -> Presentation:
+        """What ``plots.map`` shows of them."""
+        return Presentation(
+            method=NAME,
+            labels=self.labels,
+            n_components=len(self.correlations),
+            pictures="plots.map",
+            component="Series ",
+            makes_scores="",
+            maps={
+                "correlation": FeatureMap(self.correlations.__getitem__, lambda _: "Correlation")
+            },
+            insignificant=~(self.adjusted_p_values < RATE),
+        )
 
     def to_xarray(self) -> Any:
         """All of these as an ``xarray.Dataset``."""

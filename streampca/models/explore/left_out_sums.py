@@ -144,7 +144,7 @@ def _summed(
         flops=float(matrix.shape[axis]) * across**2,
         kept_nbytes=SQUARES * 8 * across**2 + sum(one.nbytes for one in operands.values()),
     )
-    arrays = {"operands": operands, "side_inputs": {"group": numbers}}
+    arrays: dict[str, Any] = {"operands": operands, "side_inputs": {"group": numbers}}
     done = one_pass(matrix, spec, model._running_once, **arrays)
     found = done.answer["sums"].parts
     return [found[group] for group in range(count)]

@@ -105,9 +105,9 @@ def _scores(model: LinearModel, result: PrincipalComponents, X: Any, scores: Any
     factor = result.score_deviation if whitened else np.ones(1)
     if X is not None:
         remove, fitted = getattr(model, "remove", None), result.fitted_samples
-        rows = model._passes(model._matrix(counted(X), None, remove, fitted))
-        found = model._scored(rows, model._scores_map(X, rows.options))
-        places = shared_places(fitted, rows.matrix.labels.samples, "samples of the fit")
+        passes = model._passes(model._matrix(counted(X), None, remove, fitted))
+        found = model._scored(passes, model._scores_map(X, passes.options))
+        places = shared_places(fitted, passes.matrix.labels.samples, "samples of the fit")
         found = found if places is None else found[places]
         return found.astype(np.float64) * factor
     if scores is not None:

@@ -26,6 +26,7 @@ import numpy as np
 
 from streampca.accumulators import FeatureProjection, Reconstruction
 from streampca.errors import InvalidInputError, shorten
+from streampca.imported import load_public
 from streampca.kernels import Array, reciprocal
 from streampca.matrix import AxisLabels
 from streampca.models.results.eof_views import EofViews
@@ -82,6 +83,7 @@ class Decomposition(LinearResult):
     """
 
     instead: ClassVar[Mapping[str, str]] = {}  # method that this kind lacks -> what to use
+    rotated_as: ClassVar[tuple[str, str]] = ("RotatedPCA", "rotated model")  # estimator, kind
 
     @property
     def estimator(self) -> str:
@@ -103,7 +105,9 @@ class Decomposition(LinearResult):
         restarts: int = RESTARTS,
     ) -> Any:
         """The first k components rotated by "varimax" or "promax": ``streampca.rotate``."""
-        rotated: Any = self.kinds["rotated model"]
+        name, kind = self.rotated_as
+        load_public(name)
+        rotated: Any = self.kinds[kind]
         options = {"normalize": normalize, "power": power, "restarts": restarts}
         return rotated.of(self, method, k, **options)
 
