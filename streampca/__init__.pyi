@@ -35,12 +35,12 @@ from streampca.models.decompose.covariance import correlation as correlation
 from streampca.models.decompose.covariance import covariance as covariance
 from streampca.models.eof.complex_eof import ComplexEOF as ComplexEOF
 from streampca.models.eof.complex_result import ComplexDecomposition as ComplexDecomposition
-from streampca.models.eof.geographic import LocalComponents as LocalComponents
-from streampca.models.eof.geographic import local_components as local_components
 from streampca.models.eof.complex_rotation import (
     RotatedComplexDecomposition as RotatedComplexDecomposition,
 )
 from streampca.models.eof.complex_rotation import RotatedComplexEOF as RotatedComplexEOF
+from streampca.models.eof.geographic import LocalComponents as LocalComponents
+from streampca.models.eof.geographic import local_components as local_components
 from streampca.models.eof.hilbert import analytic as analytic
 from streampca.models.eof.lags import lagged as lagged
 from streampca.models.eof.noise import NoiseTest as NoiseTest
