@@ -198,7 +198,7 @@ def red_shares(
 
 def _removed(result: Decomposition) -> int:
     """Rows that the mean and a design take."""
-    return max(int(result.ddof), 0 if result.design is None else int(result.design.rank))
+    return int(result.ddof) + (0 if result.design is None else int(result.design.rank))
 
 
 def _memory_of(source: Any, X: Any, steps: int) -> float:
