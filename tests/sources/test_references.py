@@ -67,6 +67,7 @@ def test_files_of_references_need_kerchunk(tmp_path: Path, monkeypatch: pytest.M
         streampca.open(str(path))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # kerchunk's own
 def test_files_of_references_are_opened(tmp_path: Path) -> None:
     pytest.importorskip("kerchunk", reason="kerchunk is not installed")
     path = tmp_path / "sst.json"
