@@ -70,9 +70,8 @@ def map(
     """A mode as a map over latitude and longitude, or a sheet of maps: of modes, lags, levels.
 
     result : a fitted estimator or a Decomposition of features on a grid; a model of two views; what
-        ``complex_modes``, ``oscillation_patterns`` or ``persistent_patterns`` returned; or
-        ``correlation_maps``, where colours are pale unless they are significant at a false
-        discovery rate of 10 %.
+        ``oscillation_patterns`` or ``persistent_patterns`` returned; or ``correlation_maps``, where
+        colours are pale unless they are significant at a false discovery rate of 10 %.
     mode : its number, from 1, or several.
     kind : "eof" (None) the unit vectors, "correlation" of the PC with the data, "covariance" with
         the PC of unit variance, in the units of the data. Of two views correlations with the scores

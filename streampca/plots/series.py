@@ -28,7 +28,7 @@ def pcs(
     """Principal components as time series of unit variance, one below the other.
 
     result : a fitted estimator or a Decomposition; a model of two views, of which both series are
-        drawn; or complex modes, of which the real part and the amplitude are.
+        drawn; or of complex components, of which the real part and the amplitude are.
     mode : numbers from 1; those that it has.
     scores : (n, k) from ``transform``; None takes those of the training rows, if the fit kept them.
         Of two views those of both, ``model.transform(X, Y)``.

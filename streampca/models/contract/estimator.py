@@ -62,6 +62,7 @@ class Estimator(ScikitLearnContract):
     plan_: Plan  # of the last ``fit``; the method ``plan`` makes one in advance
     cost_: list[PassCost]
     dim_: Any = None
+    takes_complex: ClassVar[bool] = False  # whether X may hold complex numbers
 
     @classmethod
     def from_result(cls, result: Any) -> Any:
@@ -72,7 +73,8 @@ class Estimator(ScikitLearnContract):
 
     def _opened(self, X: Any, dim: Any) -> Any:
         """X as samples x features, or the pair of two views, before anything of it is read."""
-        return as_matrix(X, dim=dim, missing_value=self.missing_value)
+        code, takes = self.missing_value, self.takes_complex
+        return as_matrix(X, dim=dim, missing_value=code, complex_values=takes)
 
     def _request(self, *matrix: Any, **side: Any) -> Any:
         """The parameters, checked, and the side data bound to a matrix.
@@ -337,7 +339,8 @@ class Estimator(ScikitLearnContract):
         """What opens data as further rows of the fit.  result : None while it takes rows in."""
         running = self._running_once
         name, labels, code = type(self).__name__, self._labels_of_fit(), self._missing_code
-        return NewRows(name, labels, result, self.dim_, self.missing_value, code, running)
+        known = (name, labels, result, self.dim_, self.missing_value, code, running)
+        return NewRows(*known, self.takes_complex)
 
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
         """The missing code of new data of this dtype that do not define one."""

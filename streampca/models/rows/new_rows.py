@@ -27,6 +27,8 @@ from streampca.matrix import (
     residual_block,
 )
 from streampca.matrix.alignment import axis_names, shared_places
+from streampca.matrix.block import refuse_complex
+from streampca.matrix.complex import complex_dtype, real_parts
 from streampca.matrix.select import select
 from streampca.models.results.result import Result
 from streampca.models.results.row_maps import RowMap
@@ -62,7 +64,7 @@ class NewRows:
     dim : the argument ``dim`` of the fit.
     missing_value : means "missing" in the data.  missing_code : does so in data of a dtype that do
         not say it themselves.
-    running : of passes that steps take.
+    running : of passes that steps take.  takes_complex : whether X may hold complex numbers.
     """
 
     estimator: str
@@ -72,6 +74,7 @@ class NewRows:
     missing_value: float | None
     missing_code: Callable[[np.dtype[Any]], float | None]
     running: Running
+    takes_complex: bool = False
 
     @property
     def features(self) -> AxisLabels:
@@ -92,7 +95,10 @@ class NewRows:
         dim = self.dim_for(X) if dim is None else dim
         with known_features():
             matrix = as_matrix(
-                arranged(X, self.features), dim=dim, missing_value=self.missing_value
+                arranged(X, self.features),
+                dim=dim,
+                missing_value=self.missing_value,
+                complex_values=self.takes_complex,
             )
         if matrix.missing_value is None and (code := self.missing_code(matrix.dtype)) is not None:
             matrix = with_assumed_code(matrix, code)
@@ -111,6 +117,8 @@ class NewRows:
         if is_dask_frame(X):
             check_column_names(X, self.features)
             X = frame_rows(X)
+        if not self.takes_complex:
+            refuse_complex(getattr(X, "dtype", float))
         if is_dask_array(X) and X.ndim == 2 and dim in (None, 0) and not self._removes(remove):
             steps = self._steps_of_raw(X.shape)
             return LazyRows(X, None, steps, None, None, self.missing_code(X.dtype))
@@ -323,6 +331,10 @@ class OfResiduals:
     missing_value: float | None
 
     def __call__(self, values: Any, basis: Array) -> Any:
+        if np.iscomplexobj(self.removed):
+            parts, removed = real_parts(values, self.missing_value), real_parts(self.removed)
+            block = residual_block(Block(parts, 0, 0, len(parts)), basis, removed)
+            return self.function(block.values.view(complex_dtype(values.dtype)))
         block = Block(values, 0, 0, values.shape[0], missing_value=self.missing_value)
         return self.function(residual_block(block, basis, self.removed).values)
 

@@ -125,9 +125,8 @@ def _stack(
 ) -> ChunkedMatrix:
     """The matrix of a DataArray over any kind of array."""
     samples = sample_dims(array.shape, dim, array.dims, repr(array.name or "X"))
-    names = [str(array.dims[d]) for d in samples]
     refuse_undecoded(array.attrs, array.dtype, array.name)
-    check_dtype(array.dtype, kind="xarray", dim=names[0] if len(names) == 1 else names)
+    check_dtype(array.dtype)
     features = [d for d in range(array.ndim) if d not in samples]
     labels = Labels(
         _axis_labels(array, samples),
