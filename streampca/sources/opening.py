@@ -23,6 +23,7 @@ from streampca.errors import (
 )
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
+from streampca.matrix.block import refuse_complex
 from streampca.matrix.kinds import is_sparse
 from streampca.paths import (
     PARQUET,
@@ -424,14 +425,26 @@ def _of_table(table: Any, options: dict[str, Any]) -> ChunkedMatrix:
 # What estimators open.
 
 
-def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
-    """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``."""
+def as_matrix(
+    source: Any,
+    *,
+    dim: Dim = None,
+    missing_value: float | None = None,
+    complex_values: bool = False,
+) -> ChunkedMatrix:
+    """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``.
+
+    complex_values : whether the method takes complex numbers, too.
+    """
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
     if path.lower().endswith(TABLES) if path else is_frame(source):
         from streampca.sources.ratings.recognition import refuse_ratings
 
         refuse_ratings(source)
     matrix = open(source, dim=dim, missing_value=missing_value)
+    if not complex_values:
+        at = "" if dim is None else f", dim={dim!r}"
+        refuse_complex(matrix.dtype, fit=f"ComplexEOF(2).fit(X{at})")
     for size, name in zip(matrix.shape, ("sample(s)", "feature(s)"), strict=True):
         if size == 0:
             raise InvalidInputError(

@@ -25,7 +25,7 @@ from streampca.models.results.value_attributes import HOW, of_series
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.models.side_data.feature_names import is_xarray
 from streampca.solvers import Certificate
-from streampca.sources import as_matrix, counted
+from streampca.sources import counted
 from streampca.sources.dask.lazy import is_dask_frame
 
 OURS = ("builtins", "numpy", "streampca")
@@ -79,7 +79,7 @@ class LinearModel(Estimator):
         result = self.fit(X, dim=dim, **weight)._fitted()
         if result.scores is None or is_dask_frame(X):  # which keeps its index
             return self.transform(X, dim=dim, remove=getattr(self, "remove", None))
-        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        matrix = Estimator._opened(self, X, dim)
         values = np.array(result.scores, dtype=score_dtype(matrix.dtype))
         if self.whiten:
             values = whitened(values, result.score_deviation)

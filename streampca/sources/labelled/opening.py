@@ -12,6 +12,7 @@ from streampca.errors import InvalidInputError, InvalidTypeError, hide_secrets
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
 from streampca.matrix.block import check_dtype
 from streampca.matrix.kinds import as_scipy, is_sparse, refuse_gpu
+from streampca.matrix.labels import encoded_dates
 from streampca.matrix.names import index_values
 from streampca.sources.cf import refuse_undecoded, related
 from streampca.sources.dask.lazy import LazyReader
@@ -98,9 +99,8 @@ def _stack(
 ) -> ChunkedMatrix:
     """The matrix of a DataArray over any kind of array."""
     samples = sample_dims(array.shape, dim, array.dims, repr(array.name or "X"))
-    names = [str(array.dims[d]) for d in samples]
     refuse_undecoded(array.attrs, array.dtype, array.name)
-    check_dtype(array.dtype, kind="xarray", dim=names[0] if len(names) == 1 else names)
+    check_dtype(array.dtype)
     features = [d for d in range(array.ndim) if d not in samples]
     labels = Labels(
         _axis_labels(array, samples),
@@ -185,7 +185,7 @@ def _axis_labels(
         if not set(dims) <= set(names) or not (dims or loose):
             continue
         values = _coordinate_values(coordinate)
-        attrs[name] = dict(coordinate.attrs)
+        attrs[name] = {**coordinate.attrs, **encoded_dates(coordinate.encoding)}
         if dims == (name,):
             coords[name] = values
             levels = list(array.indexes[key].names) if key in array.indexes else []
