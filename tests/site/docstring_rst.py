@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 ENTRY = re.compile(r"(\*{0,2}[A-Za-z_]\w*(?:, \*{0,2}[A-Za-z_]\w*)*) : (.*)", re.S)
-NEXT_ENTRY = re.compile(r"(?<=[.;])  (?=[A-Za-z_][\w, ]* : )")
+NEXT_ENTRY = re.compile(r"(?<=[.;])  (?=[A-Za-z_]\w*(?:, [A-Za-z_]\w*)* : )")
 LABEL = re.compile(r"(Costs?|Raises?|Returns?|Sources?|Memory|Limits):? ")
 AS_IT_IS = re.compile(r"(``.+?``|:[a-z:]+:`[^`]+`|`[^`]+`)", re.S)
 # what reStructuredText would take for markup: a reference, emphasis, a substitution

@@ -239,8 +239,8 @@ def notebook(site: Site, path: Path) -> str:
     return json.dumps(guide)
 
 
-def write(folder: Path, only: Callable[[str], bool] = lambda page: True) -> None:
-    """Write the sources.  only : which pages, for a part of the site; the others are left out."""
+def write(folder: Path, only: Callable[[str], bool]) -> None:
+    """Write the sources.  only : which pages."""
     site = Site(folder)
     for path in sorted(PAGES.rglob("*.md")):
         page = str(path.relative_to(PAGES))
