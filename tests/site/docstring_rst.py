@@ -62,9 +62,7 @@ def as_rst(doc: str) -> list[str]:
     lines = re.sub(r"^(\w[\w ]*)\n-{3,}$", r"\n.. rubric:: \1\n", doc, flags=re.M).split("\n")
     for block in blocks(lines):
         text = "\n".join(block)
-        if literal and block[0].startswith(" "):
-            found += [*block, ""]
-        elif text.startswith(">>>"):
+        if text.startswith(">>>") or (literal and block[0].startswith(" ")):
             found += [*block, ""]
         elif text.startswith(".. rubric::"):
             found += [text, ""]
