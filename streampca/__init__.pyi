@@ -39,6 +39,8 @@ from streampca.models.eof.complex_rotation import (
     RotatedComplexDecomposition as RotatedComplexDecomposition,
 )
 from streampca.models.eof.complex_rotation import RotatedComplexEOF as RotatedComplexEOF
+from streampca.models.eof.geographic import LocalComponents as LocalComponents
+from streampca.models.eof.geographic import local_components as local_components
 from streampca.models.eof.hilbert import analytic as analytic
 from streampca.models.eof.lags import lagged as lagged
 from streampca.models.eof.noise import NoiseTest as NoiseTest
