@@ -51,8 +51,7 @@ def _watched(
     result = monitored(model)
     model.set_params(memory_limit=job.memory_limit, scheduler=scheduler)
     alpha = float(job.monitor.get("alpha", ALPHA))
-    fitted = result.fitted_samples if rows == FIT else None
-    passes = model._passes(model._matrix(matrix, None, None, fitted))
+    passes = model._passes(model._matrix(matrix, of_fit=rows == FIT))
     return watched(result, passes, alpha, rows, known=known)
 
 
