@@ -39,8 +39,12 @@ from streampca.models.eof.complex_rotation import (
     RotatedComplexDecomposition as RotatedComplexDecomposition,
 )
 from streampca.models.eof.complex_rotation import RotatedComplexEOF as RotatedComplexEOF
+from streampca.models.eof.geographic import LocalComponents as LocalComponents
+from streampca.models.eof.geographic import local_components as local_components
 from streampca.models.eof.hilbert import analytic as analytic
 from streampca.models.eof.lags import lagged as lagged
+from streampca.models.eof.noise import NoiseTest as NoiseTest
+from streampca.models.eof.noise import noise_test as noise_test
 from streampca.models.eof.oscillation import OscillationPatterns as OscillationPatterns
 from streampca.models.eof.oscillation import oscillation_patterns as oscillation_patterns
 from streampca.models.eof.persistence import PersistentPatterns as PersistentPatterns
@@ -89,6 +93,9 @@ from streampca.models.two_views.cca import CCA as CCA
 from streampca.models.two_views.cpcca import CPCCA as CPCCA
 from streampca.models.two_views.cross_correlation import cross_correlation as cross_correlation
 from streampca.models.two_views.mca import MCA as MCA
+from streampca.models.two_views.multiset_cca import MultisetCCA as MultisetCCA
+from streampca.models.two_views.multiset_cca import MultisetResult as MultisetResult
+from streampca.models.two_views.rotated_views import RotatedTwoViewResult as RotatedTwoViewResult
 from streampca.passes import Advance as Advance
 from streampca.passes import Plan as Plan
 from streampca.sources import append as append

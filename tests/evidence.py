@@ -25,11 +25,15 @@ from typing import Any
 from tests.conformance.fits import OURS, PEERS
 from tests.conformance.judge import WORDS
 from tests.conformance.matrices import CASES
+from tests.validation import record
 
 ROOT = Path(__file__).parents[1]
 BENCHMARKS, FAULTS = ROOT / "tests" / "benchmarks", ROOT / "tests" / "faults"
-CONFORMANCE = ROOT / "tests" / "conformance"
-PAGES = [ROOT / "README.md", *(room / "README.md" for room in (BENCHMARKS, FAULTS, CONFORMANCE))]
+CONFORMANCE, VALIDATION = ROOT / "tests" / "conformance", ROOT / "tests" / "validation"
+PAGES = [
+    ROOT / "README.md",
+    *(room / "README.md" for room in (BENCHMARKS, FAULTS, CONFORMANCE, VALIDATION)),
+]
 MARKED = re.compile(r"(<!-- made: ([\w ]+) -->\n).*?(<!-- end -->)", re.S)
 
 # the rows that a script can make: a dictionary of it, or a pattern
@@ -47,7 +51,6 @@ CANDIDATES = {
     "images": "CANDIDATES",
     "embed": "CANDIDATES",
     "ratings": "CANDIDATES",
-    "real_data": "CASES",
     "everyday": "ROWS",
 }
 
@@ -199,14 +202,6 @@ def shown(name: str) -> str:
 
 def cell(row: dict[str, Any], key: str) -> str:
     return COLUMNS[key][1](row[key]) if key in row else ""
-
-
-def real_data(name: str) -> str:
-    """Ours beside reference numbers."""
-    told = recorded(name)
-    body = [[r["name"], r["numbers"], r["ours"], r["reference"], r["source"]] for r in told["rows"]]
-    table = grid(["data", "numbers", "streampca", "reference", "by"], body)
-    return f"{table}\n\n{source(told)}"
 
 
 def everyday(name: str) -> str:
@@ -418,12 +413,12 @@ def grid(head: list[str], body: list[list[str]]) -> str:
 
 MAKERS: dict[str, Callable[[str], str]] = {
     **dict.fromkeys(CANDIDATES, times),
-    "real_data": real_data,
     "everyday": everyday,
     "summary": summary,
     "verdicts": verdicts,
     "cases": cases,
     "faults": faults,
+    "validation": record.tables,
 }
 
 
@@ -453,14 +448,19 @@ def complaints() -> list[str]:
     ]
 
 
+def write_pages() -> None:
+    """Make the tables of all pages anew."""
+    for path in PAGES:
+        path.write_text(written(path.read_text()))
+
+
 def main() -> int:
     """Check the pages, or write their tables."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="what it does without --write")
     parser.add_argument("--write", action="store_true", help="write the tables into their pages")
     if parser.parse_args().write:
-        for path in PAGES:
-            path.write_text(written(path.read_text()))
+        write_pages()
     found = complaints()
     print(*found, sep="\n", end="\n" if found else "")
     return min(len(found), 1)

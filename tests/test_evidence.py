@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from tests import evidence
-from tests.benchmarks import real_data
 
 
 def test_the_pages_are_what_their_data_make() -> None:
@@ -58,10 +57,6 @@ def test_rows_that_no_script_makes_are_noticed(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(evidence, "CANDIDATES", {"wide": "CANDIDATES"})
     monkeypatch.setattr(evidence, "recorded", lambda _: told)
     assert "'a rival'" in next(evidence.wrong_rows())
-
-
-def test_numbers_of_real_data_are_those_of_the_page(shared_data: Path) -> None:
-    assert real_data.measured(shared_data) == evidence.recorded("real_data")["rows"]
 
 
 @pytest.mark.parametrize(

@@ -103,13 +103,14 @@ def claim_of(components: Any) -> Claim | Table:
             f"components are a {type(model).__name__}; expected loadings (k, p) or scores (n, k) "
             "as an array, a fitted PCA, AnnData, or the path of an .eigenvec or .evec"
         )
-    values, rows, columns = _array(components), None, None
+    values = _array(components)
+    axes: Any = (None, None)
     if is_frame(components):
-        rows, columns = row_names(components), column_names(components)
+        axes = row_names(components), column_names(components)
     return Table(
         values,
-        AxisLabels.plain("sample", len(values), rows),
-        AxisLabels.plain("feature", values.shape[1], columns),
+        AxisLabels.plain("sample", len(values), axes[0]),
+        AxisLabels.plain("feature", values.shape[1], axes[1]),
     )
 
 

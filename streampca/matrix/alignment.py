@@ -77,10 +77,10 @@ def shared_places(wanted: AxisLabels, axis: AxisLabels, what: str) -> Array | No
     count from 0 are none.  what : whose entries are wanted, for the message.
     Raises InvalidInputError for names that the axis lacks, or has twice.
     """
-    pair = [axis_names(one) if _flat_names(one) else None for one in (wanted, axis)]
-    if any(one is None or _just_count(one) for one in pair) or not difference(wanted, axis, ""):
+    mine, others = _names_of_one(wanted), _names_of_one(axis)
+    if mine is None or others is None or not difference(wanted, axis, ""):
         return None
-    found = places(*pair, f"the other side of {what}")
+    found = places(mine, others, "X")
     if (absent := np.flatnonzero(found < 0)).size:
         raise InvalidInputError(
             f"{len(absent)} of {len(wanted)} {what} are not in X, by their names: "
@@ -89,14 +89,13 @@ def shared_places(wanted: AxisLabels, axis: AxisLabels, what: str) -> Array | No
     return found
 
 
-def _flat_names(axis: AxisLabels) -> bool:
-    return axis.named and len(axis.dims) == 1 and not axis.parts
-
-
-def _just_count(names: Array) -> bool:
-    """Whether names are the numbers from 0, or these as text: those of AnnData without any."""
+def _names_of_one(axis: AxisLabels) -> Array | None:
+    """Names along a single dimension, unless they are the numbers from 0, as text too: those of
+    AnnData without any."""
+    if axis.parts or len(axis.dims) > 1 or (names := axis_names(axis)) is None:
+        return None
     whole = whole_numbers(names)
-    return whole is not None and counts(whole)
+    return None if whole is not None and counts(whole) else names
 
 
 def rows_of(fitted: AxisLabels, scores: Any, n: int) -> AxisLabels:

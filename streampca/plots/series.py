@@ -108,7 +108,7 @@ def _times(shown: Presentation, scores: Any, shape: tuple[int, ...]) -> tuple[Ar
     if values is None or values.shape != (n,):
         return np.arange(1, n + 1), "Sample"
     if values.dtype.kind == "O" and n and hasattr(values[0], "timetuple"):  # cftime
-        return np.array([_year(value) for value in values]), dim
+        return np.array([year(value) for value in values]), dim
     if values.dtype.kind not in "Miuf":
         return np.arange(1, n + 1), "Sample"
     return values, dim
@@ -190,7 +190,7 @@ def _legend(ax: Axes, shown: Presentation, shape: tuple[int, ...], imaginary: bo
         legend_beside(ax, own, names)
 
 
-def _year(date: Any) -> float:
+def year(date: Any) -> float:
     """A date of any calendar as a year with its fraction."""
     return float(date.year + (date.timetuple().tm_yday - 1 + date.hour / 24) / 365.25)
 

@@ -318,6 +318,7 @@ def test_nothing_is_certified_where_nothing_varies(x):
         assert "has no variance" in found.verdict
 
 
+@pytest.mark.filterwarnings("ignore:.*MultiIndex:FutureWarning")  # of xeofs, in its own fit
 @pytest.mark.parametrize("package", ["dask_ml", "xeofs", "anndata"])
 def test_models_of_other_packages(package, x):
     pytest.importorskip(package)

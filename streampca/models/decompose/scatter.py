@@ -201,7 +201,9 @@ def solve_accumulator(
     if scale is not None:
         still = still | (scale == 0.0)
     p = len(still)
-    varying = np.setdiff1d(np.flatnonzero(~still), dropped)
+    varies = ~still
+    varies[dropped] = False
+    varying = np.flatnonzero(varies)
     request.refuse_unused(len(varying), p)
     live = varying if varying.size else np.arange(1)  # where nothing varies: a component of 0
     limit = min(limit, len(live))

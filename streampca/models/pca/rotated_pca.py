@@ -386,7 +386,9 @@ def rotate(
     """Rotate a fitted model or result towards simple structure; no data are read.
 
     source : a fitted PCA (or another estimator of ours), which gives a fitted
-        :class:`RotatedPCA`; or a Decomposition, which gives a :class:`RotatedDecomposition`.
+        :class:`RotatedPCA`; or a Decomposition, which gives a :class:`RotatedDecomposition`; or a
+        model of two views or its result, which gives one of its own kind (also:
+        ``MCA(5, rotation="varimax")``).
     method : "varimax", "quartimax", or "promax" (factors may correlate).
     k : how many leading components to rotate; None = all that vary. The answer depends on it.
     normalize : Kaiser's row normalisation: features count the same, however much they share.
@@ -410,13 +412,14 @@ def rotate(
     >>> rotate(PCA(2).fit(X), "promax").result_.correlations.shape
     (2, 2)
     """
-    if isinstance(source, Decomposition):
-        return source.rotate(method, k, normalize=normalize, power=power, restarts=restarts)
+    options: dict[str, Any] = {"normalize": normalize, "power": power, "restarts": restarts}
+    if hasattr(source, "rotate"):  # a result, or a model of two views
+        return source.rotate(method, k, **options)
     result = decomposition_of(source, "streampca.rotate(pca.fit(X))", complex_values=True)
     kind: Any = opened_as(result.rotated_as[0])
     base, given = kind.base_class, source.get_params()
     pca = base(**{name: value for name, value in given.items() if name in base.parameters})
-    model = kind(pca, method, k, normalize=normalize, power=power, restarts=restarts)
+    model = kind(pca, method, k, **options)
     attach(model, model._rotated(result))
     model.dim_ = getattr(source, "dim_", None)
     return model

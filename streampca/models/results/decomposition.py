@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -287,11 +287,6 @@ class Decomposition(LinearResult):
     def r2_curve(self) -> Array:
         """(k + 1,) share of the variance of the fit that 0, 1, ..., k components carry."""
         return np.concatenate([[0.0], np.cumsum(self.explained_variance_ratio)])
-
-    def fields_of(self, kind: type[Decomposition]) -> dict[str, Any]:
-        """The fields that another kind has too, by name."""
-        known = {field.name for field in fields(self)}
-        return {one.name: getattr(self, one.name) for one in fields(kind) if one.name in known}
 
 
 def _bound(value: float, most: float) -> str:

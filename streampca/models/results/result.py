@@ -222,6 +222,11 @@ class Result:
         """Lines that ``streampca info`` adds about this kind."""
         return []
 
+    def fields_of(self, kind: type[Result]) -> dict[str, Any]:
+        """The fields that another kind has too, by name."""
+        known = {field.name for field in fields(self)}
+        return {one.name: getattr(self, one.name) for one in fields(kind) if one.name in known}
+
     @property
     def identity(self) -> tuple[Any, ...]:
         """The arrays (or None) that identify the model that scores belong to."""

@@ -47,6 +47,8 @@ def to_dataset_of_views(result: Any) -> Any:
 
 
 def _meaning(result: Any) -> str:
+    if rotated := getattr(result, "rotated_by", ""):
+        return f"{'correlations' if result.correlates else 'covariances'} of scores, by {rotated}"
     return "canonical correlations" if result.correlates else "singular values of the covariance"
 
 

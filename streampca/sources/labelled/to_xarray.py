@@ -102,9 +102,9 @@ def _unstacked(
             if names and set(names) <= set(known):
                 levels[d] = names
                 del known[d]
-        for n, (d, c) in known.items():
+        for n, (along, c) in known.items():
             own = described.get(n, {})
-            coords[n] = xarray.Variable(d, np.asarray(c), own, own.pop(ENCODING, None))
+            coords[n] = xarray.Variable(along, np.asarray(c), own, own.pop(ENCODING, None))
     if len(set(dims)) != len(dims):
         raise InvalidInputError(
             f"dimension names {dims} are not unique; rename one: X.rename({dims[0]}='...')"

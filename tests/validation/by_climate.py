@@ -1,0 +1,233 @@
+"""Beside eofs and xeofs: EOFs and their relatives of a field with land, by latitude."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import xarray as xr
+
+import streampca
+from tests.validation.comparing import Pairs, compared, turned, unit
+
+ERSST = "ERSSTv5 2010-2019, tropical Pacific, 120 x 21 x 86"
+OTHER = "ERSSTv5 2010-2019, tropical Atlantic and Pacific"
+
+
+def months(folder: Path) -> xr.DataArray:
+    with xr.open_dataset(folder / "climate" / "sst.mnmean.nc") as dataset:
+        return dataset.sst.sel(time=slice("2010", "2019")).load().astype("f8")
+
+
+def pacific(folder: Path) -> xr.DataArray:
+    return months(folder).sel(lat=slice(20, -20), lon=slice(120, 290))
+
+
+def atlantic(folder: Path) -> xr.DataArray:
+    return months(folder).sel(lat=slice(20, -20), lon=slice(300, 358))
+
+
+def anomalies(field: xr.DataArray) -> xr.DataArray:
+    return field.groupby("time.month") - field.groupby("time.month").mean()
+
+
+def flat(maps: Any, first: str = "mode") -> np.ndarray:
+    """(features, modes)"""
+    values = maps.transpose(first, ...).values
+    return np.asarray(values.reshape(len(values), -1).T)
+
+
+def eofs_of(field: xr.DataArray, k: int = 4, **more: Any) -> Any:
+    model = streampca.PCA(k, weights="coslat", remove="month", **more)
+    return model.fit(field, dim="time")
+
+
+@compared(
+    "eofs",
+    "xarray.Eof",
+    ERSST,
+    'PCA(4, weights="coslat", remove="month")',
+    "eigenvalues, EOFs, PCs, North's errors",
+    1e-5,
+)
+def eof_of_eofs(folder: Path) -> Pairs:
+    from eofs.xarray import Eof
+
+    field = pacific(folder)
+    weights = np.sqrt(np.cos(np.deg2rad(field.lat))).values[:, None]
+    theirs = Eof(anomalies(field), weights=weights)
+    model = eofs_of(field)
+    yield model.eof_.eigenvalues(), theirs.eigenvalues(4).values
+    yield model.eof_.north_errors(), theirs.northTest(4).values
+    yield turned(flat(model.eof_.eofs(), "component"), flat(theirs.eofs(neofs=4)))
+    yield turned(model.eof_.pcs(), theirs.pcs(npcs=4).values)
+
+
+@compared(
+    "xeofs",
+    "single.EOF",
+    ERSST,
+    'PCA(4, weights="coslat", remove="month")',
+    "variances, shares, scores",
+    1e-5,
+)
+def eof_of_xeofs(folder: Path) -> Pairs:
+    from xeofs.single import EOF
+
+    field = pacific(folder)
+    theirs = EOF(n_modes=4, use_coslat=True, solver="full").fit(anomalies(field), dim="time")
+    model = eofs_of(field)
+    yield model.explained_variance_, theirs.explained_variance().values
+    yield model.explained_variance_ratio_, theirs.explained_variance_ratio().values
+    yield turned(unit(model.transform(field)), unit(theirs.scores().transpose("time", "mode")))
+
+
+@compared(
+    "xeofs",
+    "single.EOFRotator",
+    ERSST,
+    'rotate(PCA(4, weights="coslat", remove="month"), "varimax")',
+    "variances, scores",
+    1e-4,
+    "each stops by a tolerance of its own",
+)
+def rotated_eof(folder: Path) -> Pairs:
+    from xeofs.single import EOF, EOFRotator
+
+    field = pacific(folder)
+    theirs = EOF(n_modes=4, use_coslat=True, solver="full").fit(anomalies(field), dim="time")
+    turn = EOFRotator(n_modes=4, power=1, rtol=1e-12, max_iter=10_000).fit(theirs)
+    model = streampca.rotate(eofs_of(field), "varimax")
+    yield model.explained_variance_, turn.explained_variance().values
+    yield turned(unit(model.transform(field)), unit(turn.scores().transpose("time", "mode")))
+
+
+@compared(
+    "xeofs",
+    "single.HilbertEOF",
+    ERSST,
+    'complex_modes(PCA(4).fit(analytic(field, padding="exp")))',
+    "shares, amplitudes of the maps and of the scores",
+    1e-5,
+)
+def hilbert_eof(folder: Path) -> Pairs:
+    from xeofs.single import HilbertEOF
+
+    field = anomalies(pacific(folder)).isel(lon=slice(20, 60)).fillna(0.0)
+    theirs: Any = HilbertEOF(n_modes=2, padding="exp", solver="full")
+    theirs.fit(field, dim="time")
+    matrix = streampca.analytic(field, padding="exp", dim="time")
+    found = streampca.complex_modes(streampca.PCA(4).fit(matrix), matrix).to_xarray()
+    yield found.explained_variance_ratio.values, theirs.explained_variance_ratio().values
+    yield flat(found.amplitude, "component"), flat(theirs.components_amplitude().sel(lat=field.lat))
+    yield found.score_amplitude.values, theirs.scores_amplitude(normalized=False).T.values
+
+
+@compared(
+    "xeofs",
+    "single.ExtendedEOF",
+    ERSST,
+    "PCA(3).fit(lagged(field, (0, -3, -6)))",
+    "variances, maps at every lag",
+    1e-5,
+)
+def extended_eof(folder: Path) -> Pairs:
+    from xeofs.single import ExtendedEOF
+
+    field = anomalies(pacific(folder)).isel(lon=slice(20, 60)).fillna(0.0)
+    theirs = ExtendedEOF(n_modes=3, tau=3, embedding=3, solver="full").fit(field, dim="time")
+    model = streampca.PCA(3).fit(streampca.lagged(field, (0, -3, -6), dim="time"))
+    yield model.explained_variance_, theirs.explained_variance().values
+    maps = theirs.components().transpose("mode", "embedding", "lat", "lon").sel(lat=field.lat)
+    yield turned(flat(model.result_.to_xarray().components, "component"), flat(maps))
+
+
+@compared(
+    "xeofs",
+    "cross.MCA",
+    OTHER,
+    'MCA(3, weights=("coslat", "coslat"), remove="month")',
+    "singular values, scores of both",
+    1e-5,
+)
+def mca(folder: Path) -> Pairs:
+    from xeofs.cross import MCA
+
+    x, y = pacific(folder), atlantic(folder)
+    theirs = MCA(n_modes=3, use_coslat=True, use_pca=False, solver="full")
+    theirs.fit(anomalies(x), anomalies(y), dim="time")
+    model = streampca.MCA(3, weights=("coslat", "coslat"), remove="month").fit(x, y, dim="time")
+    yield model.singular_values_, theirs.data["singular_values"].values
+    for ours, other in zip(model.transform(x, y), theirs.scores(), strict=True):
+        yield turned(unit(ours), unit(other.transpose("time", "mode")))
+
+
+@compared(
+    "xeofs",
+    "cross.CPCCA",
+    OTHER,
+    "CPCCA(3, alpha=0.4, pca=(10, 10))",
+    "singular values, scores of both",
+    1e-5,
+    "xeofs whitens by covariances over n: its values are multiplied by (n - 1) / n to the .6",
+)
+def cpcca(folder: Path) -> Pairs:
+    from xeofs.cross import CPCCA
+
+    x, y = pacific(folder), atlantic(folder)
+    theirs: Any = CPCCA(
+        n_modes=3,
+        alpha=0.4,
+        use_coslat=True,
+        n_pca_modes=10,
+        pca_init_rank_reduction=1.0,
+        solver="full",
+    )
+    theirs.fit(anomalies(x), anomalies(y), dim="time")
+    options: Any = {"pca": (10, 10), "weights": ("coslat", "coslat"), "remove": "month"}
+    model = streampca.CPCCA(3, alpha=0.4, **options).fit(x, y, dim="time")
+    n = x.sizes["time"]
+    yield model.singular_values_, theirs.data["singular_values"].values * ((n - 1) / n) ** 0.6
+    for ours, other in zip(model.transform(x, y), theirs.scores(), strict=True):
+        yield turned(unit(ours), unit(other.transpose("time", "mode")))
+
+
+@compared(
+    "xeofs", "single.POP", ERSST, "oscillation_patterns(PCA(6))", "periods and decay times", 1e-5
+)
+def pop(folder: Path) -> Pairs:
+    from xeofs.single import POP
+
+    field = pacific(folder)
+    options: Any = {"use_pca": True, "pca_init_rank_reduction": 1.0, "use_coslat": True}
+    theirs = POP(n_modes=6, n_pca_modes=6, solver="full", **options)
+    theirs.fit(anomalies(field), dim="time")
+    model = eofs_of(field, 6)
+    found = streampca.oscillation_patterns(model)
+    order = np.argsort(theirs.damping_times().values)[::-1]
+    mine = np.argsort(found.decay_times)[::-1]
+    # of each pair both or only the first may be listed
+    yield (
+        np.unique(found.decay_times[mine].round(9)),
+        np.unique(theirs.damping_times().values[order].round(9)),
+    )
+
+
+@compared(
+    "xeofs",
+    "single.OPA",
+    ERSST,
+    "persistent_patterns(PCA(6), 24)",
+    "decorrelation times",
+    1e-5,
+    "xeofs gives their moduli",
+)
+def opa(folder: Path) -> Pairs:
+    from xeofs.single import OPA
+
+    field = pacific(folder)
+    theirs: Any = OPA(n_modes=6, n_pca_modes=6, tau_max=24, use_coslat=True, solver="full")
+    theirs.fit(anomalies(field), dim="time")
+    times = streampca.persistent_patterns(eofs_of(field, 6), 24).decorrelation_times
+    yield np.sort(abs(times))[::-1], theirs.decorrelation_time().values
