@@ -153,7 +153,9 @@ def test_the_whole_site_has_no_broken_link(whole: Path) -> None:
 @pytest.mark.soak
 def test_questions_of_a_newcomer_are_two_clicks_away(whole: Path) -> None:
     first = {unslashed(target) for target in links.page(whole / "index.html").leads}
-    for name in "how-many-components not-determined project-new-samples how-much-memory cite".split():
+    for (
+        name
+    ) in "how-many-components not-determined project-new-samples how-much-memory cite".split():
         assert f"how-to/{name}.html" in first
 
 

@@ -18,7 +18,14 @@ from typing import Any
 
 import streampca
 
-NEEDED = ("sphinx", "pydata_sphinx_theme", "myst_nb", "sphinx_design", "sphinx_copybutton", "latex2mathml")
+NEEDED = (
+    "sphinx",
+    "pydata_sphinx_theme",
+    "myst_nb",
+    "sphinx_design",
+    "sphinx_copybutton",
+    "latex2mathml",
+)
 
 
 def settings() -> dict[str, Any]:

@@ -96,7 +96,9 @@ class Site:
     def reference(self, found: re.Match[str]) -> str:
         """A link to the page of a public name."""
         name = found[1].removeprefix("streampca.")
-        if name not in self.names or not (name[0].isupper() or name in found[1][10:] or "_" in name):
+        if name not in self.names or not (
+            name[0].isupper() or name in found[1][10:] or "_" in name
+        ):
             return found[0]
         return f"{{py:obj}}`{found[1]} <streampca.{name}>`"
 
