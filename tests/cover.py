@@ -1,7 +1,7 @@
 """The picture of README.md: ``python -m tests.cover`` draws ``notebooks/streampca.png`` anew.
 
-Five simulated populations, the leading EOF of a simulated field with land, and the times of the
-dense benchmark as they were recorded (``tests/benchmarks/dense_tall.json``).
+The populations of HapMap3, the leading EOF of ERSSTv5 (``../shared/data`` has both), and the times
+of the dense benchmark as they were recorded (``tests/benchmarks/dense_tall.json``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 import xarray as xr
 
 import streampca
-from streampca.sources.genotypes.simulate import GenotypeRecipe
 from tests.evidence import recorded
+from tests.validation.comparing import DATA
 
 PICTURE = Path(__file__).parents[1] / "notebooks" / "streampca.png"
 INK, OURS, THEIRS = "#333333", "#d55e00", "#b0b7bf"
@@ -29,46 +29,31 @@ PEERS = {
 
 
 def populations(ax: Any) -> None:
-    """Genotypes of five populations on their first two components."""
-    recipe = GenotypeRecipe(1500, 20_000, missing=0.0)
-    model = streampca.PCA(2, scale="hwe", progress=False).fit(recipe.block(0, 20_000))
-    groups = recipe.population_of
-    labels = np.array([f"population {group + 1}" for group in groups])
+    """Genotypes of eleven populations on their first two components."""
+    folder = DATA / "hapmap3"
+    rows = (folder / "relationships_w_pops_121708.txt").read_text().splitlines()[1:]
+    population = {row.split()[1]: row.split()[6] for row in rows}
+    bed = folder / "HM3_thinned_autosomal_overlap.bed"
+    model = streampca.GenotypePCA(2, progress=False).fit(bed)
+    names = model.result_.labels.samples.names(range(model.n_samples_seen_))
+    labels = np.array([population[name] for name in names])
     streampca.plots.scores(model, labels=labels, ax=ax)
-    ax.set_title("Genotypes: 1,500 samples x 20,000 variants")
-
-
-def field(seed: int = 0) -> xr.DataArray:
-    """Forty years of months: a tongue of warm water that comes and goes, waves, noise and land."""
-    rng = np.random.default_rng(seed)
-    time = np.arange("1980-01", "2020-01", dtype="datetime64[M]").astype("datetime64[ns]")
-    lat, lon = np.arange(-58.0, 59.0, 2.0), np.arange(122.0, 290.0, 2.0)
-    x, y = np.meshgrid(lon, lat)
-    tongue = np.exp(-((y / 12) ** 2) - ((x - 230) / 45) ** 2) - 0.35 * np.exp(
-        -(((abs(y) - 28) / 14) ** 2) - ((x - 180) / 50) ** 2
-    )
-    wave = np.sin(np.deg2rad(3 * x)) * np.cos(np.deg2rad(2 * y))
-    slow = np.convolve(rng.standard_normal(len(time) + 23), np.hanning(24), "valid")
-    season = np.cos(np.arange(len(time)) * np.pi / 6)
-    values = slow[:, None, None] * tongue + 0.4 * rng.standard_normal((len(time), 1, 1)) * wave
-    values = values + 5 * season[:, None, None] * np.sin(np.deg2rad(y))
-    values += 0.3 * rng.standard_normal(values.shape)
-    land = (x < 150 - 0.5 * abs(y + 25)) & (y < -10) | (x > 250 + 0.4 * abs(y - 10)) & (y > 8)
-    land |= (x > 284 - 0.1 * abs(y + 20)) & (y < 8)
-    values[:, land] = np.nan
-    coords = {"time": time, "lat": lat, "lon": lon}
-    return xr.DataArray(values, coords, ("time", "lat", "lon"), name="sst")
+    ax.set_title("", loc="left")
+    ax.set_title(f"HapMap3: {len(labels)} people x {model.n_features_used_:,} variants")
 
 
 def eof(ax: Any) -> None:
-    """The leading EOF, the seasonal cycle taken out in the same pass."""
+    """El Niño: the leading EOF, the seasonal cycle taken out in the same pass."""
+    with xr.open_dataset(DATA / "climate" / "sst.mnmean.nc") as dataset:
+        field = dataset.sst.sel(time=slice("2010", "2019"), lat=slice(30, -30)).load()
+    field = field.sel(lon=slice(120, 290))
     model = streampca.PCA(3, weights="coslat", remove="month", progress=False)
-    pattern = model.fit(field(), dim="time").eof_.eofs().isel(component=0)
-    pattern = pattern * np.sign(float(pattern.sel(lat=2, lon=230)))
+    pattern = model.fit(field, dim="time").eof_.eofs().isel(component=0)
+    pattern = pattern * np.sign(float(pattern.sel(lat=0, lon=230)))
     ax.set_facecolor("#d9d4c7")
     most = float(abs(pattern).max())
     ax.pcolormesh(pattern.lon, pattern.lat, pattern, cmap="RdBu_r", vmin=-most, vmax=most)
-    ax.set_title(f"A field: EOF 1, {model.explained_variance_ratio_[0]:.0%} of the variance")
+    ax.set_title(f"Sea surface temperature: EOF 1, {model.explained_variance_ratio_[0]:.0%}")
     ax.set(xlabel="longitude", ylabel="latitude")
 
 

@@ -137,7 +137,7 @@ MODELS: dict[str, set[str]] = {
     "two_views": SHARED,
     "sparse": SHARED,
     "regression": SHARED,
-    "eof": SHARED,
+    "eof": SHARED | {"pca"},
     "coupled": SHARED | {"pca", "eof", "two_views"},
     "latent": SHARED | {"pca"},
     "text": SHARED | {"pca"},

@@ -7,12 +7,14 @@ import inspect
 import json
 import re
 import shlex
+import tomllib
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import pytest
+import yaml
 
 import streampca
 from streampca.cli.commands import build_parser
@@ -50,6 +52,7 @@ EVIDENCE = (
 TEXT = "\n\n".join(PAGES.values())
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.M | re.S)
 IN_TEXT = re.findall(r"`([^`\n]*(?:\n[^`\n]+)?)`", BLOCK.sub("", TEXT))
+VERSIONED = ("pyproject.toml", "CITATION.cff", "CHANGELOG.md", ".github/conda/recipe.yaml")
 OF_OTHERS = {"--pca"}  # plink2's
 
 
@@ -136,9 +139,28 @@ def test_every_method_has_a_row() -> None:
     assert methods <= told <= set(streampca.__all__)
 
 
+def test_the_version_is_that_of_pyproject_everywhere() -> None:
+    text = {name: (ROOT / name).read_text(encoding="utf-8") for name in VERSIONED}
+    wanted = re.search(r'^version = "(.*)"', text["pyproject.toml"], re.M)[1]
+    assert re.search(r"^version: (.*)", text["CITATION.cff"], re.M)[1] == wanted
+    assert re.search(r"^  version: (.*)", text[".github/conda/recipe.yaml"], re.M)[1] == wanted
+    assert re.findall(r"^## (.*)", text["CHANGELOG.md"], re.M)[:2] == ["Unreleased", wanted]
+
+
+def test_the_recipe_needs_what_the_package_needs() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    recipe = yaml.safe_load((ROOT / ".github" / "conda" / "recipe.yaml").read_text())
+    plain = {re.sub(r"\[.*\]", "-core", one) for one in declared["dependencies"]}
+    run = {one.replace(" ", "") for one in recipe["requirements"]["run"]}
+    assert run == plain | {f"python{declared['requires-python']}"}
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::streampca.errors.DroppedFeaturesWarning")
-def test_the_picture_can_be_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.filterwarnings("ignore::streampca.errors.RelatedSamplesWarning")
+def test_the_picture_can_be_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shared_data: Path
+) -> None:
     monkeypatch.setattr(cover, "PICTURE", tmp_path / "picture.png")
     with matplotlib.rc_context({"backend": "agg"}):
         cover.main()

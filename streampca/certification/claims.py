@@ -104,13 +104,13 @@ def claim_of(components: Any) -> Claim | Table:
             "as an array, a fitted PCA, AnnData, or the path of an .eigenvec or .evec"
         )
     values = _array(components)
-    names: Any = (None, None)
+    axes: Any = (None, None)
     if is_frame(components):
-        names = row_names(components), column_names(components)
+        axes = row_names(components), column_names(components)
     return Table(
         values,
-        AxisLabels.plain("sample", len(values), names[0]),
-        AxisLabels.plain("feature", values.shape[1], names[1]),
+        AxisLabels.plain("sample", len(values), axes[0]),
+        AxisLabels.plain("feature", values.shape[1], axes[1]),
     )
 
 

@@ -98,7 +98,10 @@ def draw_field(
     if (flat := _projected(ax)) is not None:
         geographic: Any = ax
         labels = {"bottom": "x", "left": "y"}
-        lines = geographic.gridlines(draw_labels=labels, color=MUTED, linewidth=0.4, alpha=0.6)
+        lines = geographic.gridlines(
+            draw_labels=labels, x_inline=False, y_inline=False, color=MUTED, linewidth=0.4
+        )
+        lines.rotate_labels = False
         lines.xlabel_style = lines.ylabel_style = {"size": "x-small", "color": INK}
         for shape in _coastlines() if coasts else ():
             geographic.add_geometries([shape], flat, facecolor="none", edgecolor=INK, linewidth=0.6)

@@ -74,6 +74,7 @@ def hovmoeller(
     if dated:
         time.axis_date()
     else:
+        time.set_major_locator(MaxNLocator(8, integer=True))
         time.set_label_text(when)
     style_bar(drawn.figure.colorbar(image, ax=drawn, shrink=0.8), _meaning(field))
     state(drawn, _title(field, gone, between))

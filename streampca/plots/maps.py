@@ -162,7 +162,7 @@ def _axes(ax: Any, grid: Grid, count: int, projection: Any) -> tuple[Axes, list[
         )
     if projection is not None:
         figure = pyplot().figure(figsize=map_size(grid))
-        ax = figure.add_axes((0.1, 0.08, 0.7, 0.8), projection=projection)
+        ax = figure.add_axes((0.1, 0.14, 0.7, 0.72), projection=projection)
     drawn = drawing_axes(ax, map_size(grid))
     return drawn, [drawn]
 

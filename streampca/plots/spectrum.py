@@ -78,7 +78,7 @@ def scree(
     if (sure := certain_of(shown, certainty)) is not None:
         ends = np.append(_draw_sample(bars, values, sure.shares), ends)
     if noise is not None or sure is not None:
-        bars.legend(frameon=False)
+        bars.legend(frameon=False, fontsize="small")
     largest = max(values.max(initial=0.0), ends.max(initial=0.0))
     top = next((top for top in SHARE_TOPS if top >= largest > 0), 1.0)
     bars.set_ylim(0.0, top)

@@ -14,7 +14,7 @@ import zarr
 
 import streampca
 from streampca import ComplexEOF
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.kernels import probe
 from streampca.models.decompose import hermitian_krylov
 from streampca.solvers import rotate_loadings
@@ -237,6 +237,28 @@ def test_an_iteration_is_certified(axis: int, monkeypatch: pytest.MonkeyPatch) -
     np.testing.assert_allclose(single.singular_values_, s[:3], rtol=1e-5)
     angle = np.arccos(np.minimum(np.abs(np.sum(single.components_ * vh[:3].conj(), axis=1)), 1))
     assert (angle <= single.certificate_.angle_bound + 1e-6).all()
+
+
+def test_what_is_of_real_data_refuses_complex_models_and_side_data() -> None:
+    x, z = noise(30, 4).real, noise(30, 4)
+    model = ComplexEOF(2, progress=False).fit(z)
+    asked = {
+        "monitor": lambda: streampca.monitor(model, z),
+        "bootstrap": lambda: streampca.bootstrap(model, z),
+        "POP": lambda: streampca.oscillation_patterns(model, scores=model.transform(z)),
+        "OPA": lambda: streampca.persistent_patterns(model.result_, 2),
+        "certify": lambda: streampca.certify(model, x),
+        "sign": lambda: model.result_.top_features(0, sign=1),
+        "Tracy-Widom": lambda: model.result_.tracy_widom(),
+        "weights": lambda: streampca.PCA(1, weights=abs(z[0]) + 1j).fit(x),
+        "sample_weight": lambda: streampca.PCA(1).fit(x, sample_weight=abs(z[:, 0]) + 1j),
+        "remove": lambda: ComplexEOF(1, remove=z[:, :1]).fit(z),
+        "scores": lambda: streampca.PCA(2).fit(x).eof_.pcs(scores=z[:, :2]),
+    }
+    for name, ask in asked.items():
+        with pytest.raises((InvalidInputError, InvalidTypeError)) as found:
+            ask()
+        assert "complex" in str(found.value) or name in ("sign", "Tracy-Widom"), name
 
 
 # Rotation.

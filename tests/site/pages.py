@@ -115,14 +115,12 @@ def readme(site: Site, titles: str) -> str:
     return LINK.sub(lambda m: site.link(m, "README.md"), text)
 
 
-def listing(site: Site, folder: str) -> str:
-    """Links to all pages of a folder, each with the first sentence after its title."""
-    rows, names = [], []
-    for path in sorted((PAGES / folder).glob("*.md")):
-        if path.stem != "index":
-            title, _, rest = path.read_text().removeprefix("# ").partition("\n")
-            names.append(path.stem)
-            rows.append(f"- [{title}]({path.name})")
+def listing(site: Site, argument: str) -> str:
+    """Links to all pages of a folder; those that are named after it come first, in that order."""
+    folder, *names = argument.split()
+    names += sorted({one.stem for one in (PAGES / folder).glob("*.md")} - {"index", *names})
+    heads = [(PAGES / folder / f"{name}.md").read_text().partition("\n")[0] for name in names]
+    rows = [f"- [{head.removeprefix('# ')}]({name}.md)" for head, name in zip(heads, names)]
     return "\n".join([*rows, "", "```{toctree}", ":hidden:", "", *names, "```"])
 
 
@@ -213,7 +211,7 @@ def validation() -> str:
 
 def topics() -> str:
     """Links to the pages of the rooms."""
-    rows = [f"- [{title_of(name)}](../topics/{name}.md)" for name in TOPICS]
+    rows = [f"- [streampca.{name}](../topics/{name}.md): {title_of(name)}" for name in TOPICS]
     names = [f"/topics/{name}" for name in TOPICS]
     return "\n".join([*rows, "", "```{toctree}", ":hidden:", "", *names, "```"])
 
@@ -258,17 +256,22 @@ def write(folder: Path, only: Callable[[str], bool] = lambda page: True) -> None
             site.write(f"guides/{path.name}", notebook(site, path))
     for name in TOPICS:
         doc = inspect.getdoc(importlib.import_module(f"streampca.{name}")) or ""
-        text = f"# {title_of(name)}\n\n`help(\"streampca.{name}\")` prints this page.\n\n"
+        text = f"# streampca.{name}\n\n{doc.partition(chr(10))[0]}\n\n"
         if only(f"topics/{name}"):
             site.markdown(f"topics/{name}.md", text + doc.partition("\n\n")[2], "topics")
-    site.write("api/index.md", reference.api_index())
+    if only("api/index"):
+        site.write("api/index.md", reference.api_index())
     for name, one in site.names.items():
         if only(f"api/{name}"):
             site.write(f"api/{name}.rst", reference.api_page(name, one))
-    site.markdown("commands/index.md", reference.command_index(), "notebooks/site/commands/index.md")
+    if only("commands/index"):
+        index = "commands/index.md"
+        site.markdown(index, reference.command_index(), f"notebooks/site/{index}")
     for name, text, parser in reference.commands():
         if only(f"commands/{name}"):
             site.write(f"commands/{name}.md", reference.command_page(name, text, parser))
+    if not only("index.md"):
+        site.write("index.md", "# A part\n\n```{toctree}\n:glob:\n\n**\n```\n")
     for place in sorted(site.shown):
         site.write(f"files/{place}.md", file_page(place))
 

@@ -130,13 +130,13 @@ def sections(parser: argparse.ArgumentParser) -> Iterator[str]:
             if isinstance(action, argparse._SubParsersAction):
                 inner += action.choices.values()
             elif action.help != argparse.SUPPRESS:
-                rows.append(f"| {spelled(formatter, action)} | {meaning(formatter, action)} |")
+                rows.append(f"{spelled(formatter, action)}\n: {meaning(formatter, action)}")
         if rows:
             title = (group.title or "options").replace("positional arguments", "arguments")
             yield f"## {parser.prog.partition(' ')[2]}: {title}" if parser.prog.count(" ") > 1 else (
                 f"## {title[:1].upper()}{title[1:]}"
             )
-            yield "\n".join(["| | |", "|---|---|", *rows])
+            yield "\n\n".join(rows)
     for one in inner:
         yield from sections(one)
 
@@ -147,13 +147,12 @@ def spelled(formatter: argparse.HelpFormatter, action: argparse.Action) -> str:
         return f"`{formatter._metavar_formatter(action, action.dest)(1)[0]}`"
     takes = formatter._format_args(action, action.dest.upper()) if action.nargs != 0 else ""
     names = ", ".join(f"`{one}`" for one in action.option_strings)
-    return f"{names} `{takes}`".removesuffix(" ``").replace("|", r"\|")
+    return f"{names} `{takes}`".removesuffix(" ``")
 
 
 def meaning(formatter: argparse.HelpFormatter, action: argparse.Action) -> str:
-    """Its help, with the default where that is a value."""
-    text = formatter._expand_help(action) if action.help else ""
-    return plain(text)
+    """Its help."""
+    return plain(formatter._expand_help(action)) if action.help else "\\"
 
 
 def plain(text: str) -> str:
@@ -196,10 +195,10 @@ def error_tables() -> str:
     for one in raised:
         code, kind = next((c, k) for cls, c, k in errors.EXIT if issubclass(one, cls))
         also = ", ".join(f"`{b.__name__}`" for b in one.__bases__)
-        rows.append(f"| `{one.__name__}` | {first_sentence(one)} | {also} | {code} | `{kind}` |")
+        rows.append(f"| `{one.__name__}` | {first_sentence(one)} Is also: {also}. | {code} `{kind}` |")
     parts = [
         "## Errors",
-        "\n".join(["| error | meaning | is also | exit code | kind |", "|---|---|---|---|---|", *rows]),
+        "\n".join(["| error | meaning | exit code, kind |", "|---|---|---|", *rows]),
         "## Exit codes",
         f"```text\n{KINDS[:1].upper()}{KINDS[1:]}\n```",
         "## Warnings",

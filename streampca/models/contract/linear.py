@@ -31,14 +31,25 @@ from streampca.sources.dask.lazy import is_dask_frame
 OURS = ("builtins", "numpy", "streampca")
 
 
-def decomposition_of(model: Any, example: str) -> Decomposition:
-    """The result of a fitted linear model.  example : of a call, for the message.
+def decomposition_of(model: Any, example: str, complex_values: bool = False) -> Decomposition:
+    """The result of a fitted linear model.
 
+    example : of a call, for the message.  complex_values : whether that of complex data will do.
     Raises InvalidInputError for anything else, NotFittedError before the fit.
     """
     if not isinstance(model, LinearModel):
         raise InvalidInputError(f"got {in_words(model)}; expected a fitted model: {example}")
-    return model._fitted()
+    result = model._fitted()
+    return result if complex_values else of_real_data(result, example)
+
+
+def of_real_data(result: Decomposition, example: str) -> Decomposition:
+    """The result. Raises InvalidInputError where its components are complex."""
+    if result.takes_complex:
+        raise InvalidInputError(
+            f"a {result.method} has complex components; expected a model of real data: {example}"
+        )
+    return result
 
 
 def in_words(thing: Any) -> str:

@@ -225,7 +225,7 @@ class Iteration:
         """S q without the error of rounded column means, and 0 for constant features."""
         product = self._centred(product)
         product[~self.live_vectors] = 0.0
-        low = self.stats.mean_low
+        low = np.asarray(self.stats.mean_low)
         if self.shape.streamed or self.removed is not None or not np.any(low):
             return product
         if not self.request.center:

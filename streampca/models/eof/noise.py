@@ -82,6 +82,7 @@ def noise_test(
     kind: str = "white",
     X: Any = None,
     *,
+    dim: Any = None,
     k: int | None = None,
     n_features: int | None = None,
     memory: float | None = None,
@@ -95,6 +96,7 @@ def noise_test(
         as a slow climate does: its components carry more by chance.
     X : of red noise, the rows of the fit: one pass finds the mean lag-one autocorrelation of its
         features (:func:`correlation_maps`), corrected for its bias in short series.
+    dim : of the samples of X, as for the fit.
     memory : instead of X, that autocorrelation.
     k : leading components, None: all that the model has.
     n_features : of the noise. None: those of the fit, as the rule is written. Neighbouring cells
@@ -142,7 +144,7 @@ def noise_test(
     else:
         series, _ = in_time(result.labels.samples)
         rows = result.n_samples
-        phi = _memory_of(source, X, series.shape[1]) if memory is None else _checked(memory)
+        phi = _memory_of(source, X, dim, series.shape[1]) if memory is None else _checked(memory)
         _refuse_large(series.size, width)
 
         def surrogate(number: int) -> Array:
@@ -198,17 +200,17 @@ def red_shares(
 
 def _removed(result: Decomposition) -> int:
     """Rows that the mean and a design take."""
-    return max(int(result.ddof), 0 if result.design is None else int(result.design.rank))
+    return int(result.ddof) + (0 if result.design is None else int(result.design.rank))
 
 
-def _memory_of(source: Any, X: Any, steps: int) -> float:
+def _memory_of(source: Any, X: Any, dim: Any, steps: int) -> float:
     """The mean lag-one autocorrelation of the features of X, series of so many steps."""
     if X is None:
         raise InvalidInputError(
             "red noise needs the memory of the data: streampca.noise_test(model, 'red', X) finds "
             "it in one pass, and memory=0.6 states it"
         )
-    found = float(np.nanmean(feature_memory(X, getattr(source, "remove", None))))
+    found = float(np.nanmean(feature_memory(X, dim, getattr(source, "remove", None))))
     return float(np.clip(((steps - 1) * found + 1.0) / max(steps - 4.0, 1.0), 0.0, 0.999))
 
 

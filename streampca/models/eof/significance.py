@@ -143,12 +143,12 @@ def correlation_maps(
     return CorrelationMaps(found, sizes, p_values, _adjusted(p_values), matrix.labels)
 
 
-def feature_memory(X: Any, remove: Any = None) -> Array:
+def feature_memory(X: Any, dim: Any = None, remove: Any = None) -> Array:
     """(p,) lag-one autocorrelations of the features, NaN where one does not vary: one pass.
 
-    X, remove : as for :func:`correlation_maps`.
+    X, dim, remove : as for :func:`correlation_maps`.
     """
-    matrix = as_matrix(counted(X))
+    matrix = as_matrix(counted(X), dim=dim)
     basis = side_data(matrix, remove=remove).basis
     basis = np.zeros((matrix.shape[0], 0)) if basis is None else basis
     pairs = pairs_of(*in_time(matrix.labels.samples), lag=1)

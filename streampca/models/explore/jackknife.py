@@ -58,8 +58,7 @@ def jackknife(
     is; else what it did not keep enters by a bound.
     Cost: as that of a resample for each group; of features r^2 p flops, and r^3 for each. With
     ``exact`` a read, n p^2 flops and 10 p^3 for each group of rows; n^2 p and 10 n^3 for each of
-    features. Memory: the number of groups times 8 p^2 bytes, or 8 n^2; few large groups (such as
-    halves of chromosomes together) take less.
+    features. Memory: for each group 8 p^2 bytes, or 8 n^2; fewer groups take less.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; with X what ``transform`` raises,
     and with ``exact`` MemoryLimitError.
     Source: Busing, Meijer and van der Leeden 1999, "Delete-m jackknife for unequal m", Stat.
@@ -75,9 +74,13 @@ def jackknife(
     <SampleCertainty: jackknife, each of 10 groups of rows left out; exact>
     >>> sure.variances.errors.shape
     (6,)
+    >>> jackknife(PCA(2).fit(X), X, blocks=10, exact=True).variances.errors.round(1).tolist()
+    [1.0, 1.2]
     """
     if features is not None and (groups is not None or blocks is not None):
         raise InvalidInputError("features= leaves features out; give no groups or blocks")
+    if exact and scores is not None:
+        raise InvalidInputError("exact=True takes sums of X, not scores; leave scores out")
     if exact:
         return _exactly(model, X, n_components, (groups, blocks, features), match)
     if features is not None:
@@ -114,8 +117,8 @@ def _exactly(
             "exact=True reads X, and keeps the sums of each group: expected X, and blocks=, "
             "groups= or features="
         )
-    k = count_of(n_components, min(result.n_components, result.rank))
     check_match(match)
+    k = count_of(n_components, min(result.n_components, result.rank))
     whole = float(result.total_variance), result.explained_variance[:k], np.ones(k)
     nothing = LeftOut(0.0, 0.0, 0.0, *whole)
     if features is None:

@@ -20,10 +20,11 @@ from streampca.matrix.alignment import shared_places
 from streampca.models.contract.linear import LinearModel
 from streampca.models.explore.score_space import ALIKE, ROUNDING
 from streampca.models.results.decomposition import PrincipalComponents
-from streampca.passes import one_pass, pass_spec
+from streampca.passes import one_pass, pass_spec, single_threaded_blas
 from streampca.solvers.resampling import Resampled, ScoreSpace
 
 SQUARES = 6  # arrays of the size of the sums of one group, while components are computed
+TURNS = 6  # arrays of all turns of components, until errors are known
 
 
 @dataclass(frozen=True)
@@ -50,13 +51,14 @@ def without_rows(
     centred = result.feature_mean is None
     holes = centred and getattr(model, "missing", "raise") != "raise"
     inner: Accumulator = MeanImputedScatter() if holes else Scatter(center=centred)
-    parts = _summed(model, matrix, 0, inner, numbers, {})
+    parts = _summed(model, matrix, 0, inner, numbers, {}, k)
     whole = _joined(inner, parts)
     factors = np.ones(matrix.shape[1])
     if result.divisors is not None:
         factors = reciprocal(np.asarray(result.divisors))
     covariance = _covariance(whole, result, factors)
-    values, vectors = np.linalg.eigh(covariance)
+    with single_threaded_blas():
+        values, vectors = np.linalg.eigh(covariance)
     axes = _signed(vectors[:, ::-1], np.asarray(result.require_components())[:k].T)
     _refuse_others(values[::-1], result, k)
     space, again = _space(k, match), result.divided_by_deviations
@@ -70,7 +72,8 @@ def without_rows(
             left *= times[:, None] * times
         return space.of_covariance(axes.T @ left @ axes, np.ones(len(axes)))
 
-    return LeftOutFits([without(group) for group in range(len(parts))], axes=axes.T)
+    with single_threaded_blas():
+        return LeftOutFits([without(group) for group in range(len(parts))], axes=axes.T)
 
 
 def without_features(
@@ -90,9 +93,10 @@ def without_features(
     centre = np.asarray(result.mean) if matrix.design is None else np.zeros(p)
     operands = {"center": centre, "scale": scale}
     inner = ScaledGram(missing=getattr(model, "missing", "mean"))
-    parts = [one.gram() for one in _summed(model, matrix, 1, inner, numbers, operands)]
+    parts = [one.gram() for one in _summed(model, matrix, 1, inner, numbers, operands, k)]
     freedom = max(result.weight - result.ddof, 1.0)
-    values, vectors = np.linalg.eigh(sum(parts) / freedom)
+    with single_threaded_blas():
+        values, vectors = np.linalg.eigh(sum(parts) / freedom)
     r = int(np.count_nonzero(values > len(values) * 1e-15 * values[-1]))
     values = values[::-1][:r]
     units = vectors[:, ::-1][:, :r]
@@ -130,8 +134,12 @@ def _summed(
     inner: Accumulator,
     numbers: Array,
     operands: dict[str, Array],
+    k: int,
 ) -> list[Any]:
-    """The sums of each group: one pass. Raises MemoryLimitError."""
+    """The sums of each group: one pass. Raises MemoryLimitError.
+
+    k : components that are made of them afterwards.
+    """
     starts = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 1))
     count, across = int(numbers.max()) + 1, matrix.shape[1 - axis]
     few = starts if len(starts) <= 16 * count else None
@@ -142,7 +150,8 @@ def _summed(
         axis,
         {"sums": sums},
         flops=float(matrix.shape[axis]) * across**2,
-        kept_nbytes=SQUARES * 8 * across**2 + sum(one.nbytes for one in operands.values()),
+        kept_nbytes=8 * across * (SQUARES * across + TURNS * count * k)
+        + sum(one.nbytes for one in operands.values()),
     )
     arrays: dict[str, Any] = {"operands": operands, "side_inputs": {"group": numbers}}
     done = one_pass(matrix, spec, model._running_once, **arrays)

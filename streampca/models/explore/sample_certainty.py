@@ -394,7 +394,7 @@ class SampleCertainty:
                 f"{i + 1:>9} {value:>10.5g} {low:>10.5g} to {high:>9.5g} {bound} "
                 f"{self.shares.values[i]:>7.2%} {shares[i, 0]:>8.2%} to {shares[i, 1]:>7.2%} "
                 f"{_number(np.rad2deg(angles[i]), '7.3g')} {angle} "
-                f"{_number(noise[i, 0], '7.1e')} {_number(noise[i, 1], '8.1e')}"
+                f"{_number(noise[i, 0], '7.2g')} {_number(noise[i, 1], '8.2g')}"
             )
         if self.n_components > rows:
             lines.append(f"      ... {self.n_components - rows} more")

@@ -322,7 +322,7 @@ class RotatedPCA(ScoresEmptySamples, WeighsSamples, LinearModel):
 
     # -- the settings of the PCA ----------------------------------------------------------------
 
-    def _base(self) -> PCA:
+    def _base(self) -> Any:
         kind = self.base_class
         if self.pca is not None and not isinstance(self.pca, kind):
             name = kind.__name__
@@ -330,8 +330,7 @@ class RotatedPCA(ScoresEmptySamples, WeighsSamples, LinearModel):
                 f"pca is {in_words(self.pca)}; expected a {name} of streampca: "
                 f"{type(self).__name__}({name}(3)). Another fitted model: streampca.rotate(model)"
             )
-        found: PCA = kind() if self.pca is None else self.pca
-        return found
+        return kind() if self.pca is None else self.pca
 
     def check_types(self) -> None:
         """Those of the parameters of the PCA. Raises InvalidInputError."""
@@ -416,7 +415,7 @@ def rotate(
     options: dict[str, Any] = {"normalize": normalize, "power": power, "restarts": restarts}
     if hasattr(source, "rotate"):  # a result, or a model of two views
         return source.rotate(method, k, **options)
-    result = decomposition_of(source, "streampca.rotate(pca.fit(X))")
+    result = decomposition_of(source, "streampca.rotate(pca.fit(X))", complex_values=True)
     kind: Any = opened_as(result.rotated_as[0])
     base, given = kind.base_class, source.get_params()
     pca = base(**{name: value for name, value in given.items() if name in base.parameters})

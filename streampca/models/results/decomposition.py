@@ -131,7 +131,8 @@ class Decomposition(LinearResult):
             ids name, in an AnnData with ``feature_name`` or ``gene_symbols``, go by these symbols.
         Raises InvalidInputError.
         """
-        if component not in range(self.n_components) or sign not in (None, 1, -1):
+        signs = (None,) if self.takes_complex else (None, 1, -1)
+        if component not in range(self.n_components) or sign not in signs:
             raise InvalidInputError(
                 f"component={component!r}, sign={sign!r}; expected a component from 0 to "
                 f"{self.n_components - 1}, and a sign of 1, -1 or None"
