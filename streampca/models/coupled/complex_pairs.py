@@ -58,6 +58,13 @@ class ComplexPairs(Result, kind="complex pairs"):
     loadings, cross_loadings : (p + q, k) complex correlations with the scores of the same field and
         of the other (homogeneous and heterogeneous maps).
     rotation : (k, k) unitary but for promax, or None.
+
+    Examples
+    --------
+    >>> X = np.exp(1j * np.arange(60.0)[:, None] * [0.1, 0.3, 0.7])
+    >>> result = streampca.ComplexCPCCA(2, alpha=1).fit(X, X[:, ::-1]).result_
+    >>> result.x.components.dtype, result.patterns.shape
+    (dtype('complex128'), (6, 2))
     """
 
     values: Array = shaped("k")
