@@ -1,4 +1,4 @@
-"""The sources of the site in a folder for Sphinx: ``notebooks/site`` and what is made from the rest.
+"""The sources of the site, in a folder for Sphinx: ``notebooks/site`` and what is made for it.
 
 A page says ``<!-- made: NAME ARGUMENT -->`` where a maker's text goes. Links of the pages of the
 repository lead to the pages that are made of their targets; a file that is no page becomes one that
@@ -96,7 +96,8 @@ class Site:
     def reference(self, found: re.Match[str]) -> str:
         """A link to the page of a public name."""
         name = found[1].removeprefix("streampca.")
-        if name not in self.names or not (name[0].isupper() or name in found[1][10:] or "_" in name):
+        is_word = name == found[1] and name.islower() and "_" not in name  # such as `open`
+        if name not in self.names or is_word:
             return found[0]
         return f"{{py:obj}}`{found[1]} <streampca.{name}>`"
 
@@ -226,7 +227,7 @@ def title_of(name: str) -> str:
 
 
 def notebook(site: Site, path: Path) -> str:
-    """A guide whose pictures have a text that says where they stand, for those who do not see them."""
+    """A guide in which each picture has a text, for those who do not see it: its heading."""
     guide = json.loads(path.read_text())
     heading = path.stem
     for cell in guide["cells"]:
@@ -239,8 +240,8 @@ def notebook(site: Site, path: Path) -> str:
     return json.dumps(guide)
 
 
-def write(folder: Path, only: Callable[[str], bool] = lambda page: True) -> None:
-    """Write the sources.  only : which pages, for a part of the site; the others are left out."""
+def write(folder: Path, only: Callable[[str], bool]) -> None:
+    """Write the sources.  only : which pages."""
     site = Site(folder)
     for path in sorted(PAGES.rglob("*.md")):
         page = str(path.relative_to(PAGES))
@@ -248,9 +249,9 @@ def write(folder: Path, only: Callable[[str], bool] = lambda page: True) -> None
             site.markdown(page, path.read_text(), f"notebooks/site/{page}")
     shutil.copytree(PAGES / "static", folder / "static")
     for place, page in OF_REPOSITORY.items():
-        if place.endswith(".md") and page != "index" and (ROOT / place).exists():
-            if not (PAGES / f"{page}.md").exists() and only(page):
-                site.markdown(f"{page}.md", (ROOT / place).read_text(), place)
+        made = place.endswith(".md") and not (PAGES / f"{page}.md").exists()
+        if made and (ROOT / place).exists() and only(page):
+            site.markdown(f"{page}.md", (ROOT / place).read_text(), place)
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         if only(f"guides/{path.stem}"):
             site.write(f"guides/{path.name}", notebook(site, path))
