@@ -14,10 +14,11 @@ import json
 import os
 import re
 import shutil
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tests.site import reference
 from tests.site.docstring_rst import as_rst
@@ -28,6 +29,8 @@ TOPICS = "sources preprocess models models.pca models.completion genetics operat
 OF_REPOSITORY = {  # a file or folder -> its page
     "README.md": "index",
     "CHANGELOG.md": "changes",
+    ".github/CONTRIBUTING.md": "contributing",
+    ".github/SECURITY.md": "security",
     "configs": "reference/job-files",
     "notebooks/README.md": "guides/index",
     "streampca/README.md": "architecture",
@@ -141,7 +144,15 @@ def gallery(site: Site, _: str) -> str:
         cards += [f":::{{grid-item-card}} {question}", f":link: {name}", ":link-type: doc"]
         cards += [f":img-top: {name}.png", f":img-alt: The last picture of the guide {name}", ""]
         cards += [data, ":::", ""]
-    return "\n".join([*cards, "::::", "", "```{toctree}", ":hidden:", "", *names, "```"])
+    names += sorted(path.stem for path in texts())  # guides without code
+    more = [f"- [{path.read_text().partition(chr(10))[0][2:]}]({path.name})" for path in texts()]
+    toctree = ["```{toctree}", ":hidden:", "", *names, "```"]
+    return "\n".join([*cards, "::::", "", *more, "", *toctree])
+
+
+def texts() -> list[Path]:
+    """Pages beside the notebooks."""
+    return [path for path in (ROOT / "notebooks").glob("*.md") if path.stem != "README"]
 
 
 def pictures(notebook: dict[str, Any]) -> list[str]:
@@ -176,14 +187,10 @@ def job_file_examples(site: Site, _: str) -> str:
 
 
 def citation(site: Site, _: str) -> str:
-    """CITATION.cff where there is one, else what pyproject.toml says."""
-    cff = ROOT / "CITATION.cff"
-    if cff.exists():
-        return f"```yaml\n{cff.read_text()}```"
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    authors = " and ".join(one["name"] for one in project["authors"])
-    fields = {"title": f"{project['name']}: {project['description']}", "author": f"{{{authors}}}"}
-    fields["version"] = project["version"]
+    """CITATION.cff for BibTeX."""
+    known = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    authors = " and ".join(f"{{{one['name']}}}" for one in known["authors"])
+    fields = {"title": known["title"], "author": authors, "version": known["version"]}
     lines = [f"  {name} = {{{value}}}," for name, value in fields.items()]
     return "\n".join(["```bibtex", "@software{streampca,", *lines, "}", "```"])
 
@@ -255,6 +262,9 @@ def write(folder: Path, only: Callable[[str], bool]) -> None:
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         if only(f"guides/{path.stem}"):
             site.write(f"guides/{path.name}", notebook(site, path))
+    for path in texts():
+        if only(f"guides/{path.stem}"):
+            site.markdown(f"guides/{path.name}", path.read_text(), f"notebooks/{path.name}")
     for name in TOPICS:
         doc = inspect.getdoc(importlib.import_module(f"streampca.{name}")) or ""
         text = f"# streampca.{name}\n\n{doc.partition(chr(10))[0]}\n\n"
