@@ -26,15 +26,25 @@ from streampca.genetics.relationship import Relationship as Relationship
 from streampca.genetics.relationship import grm as grm
 from streampca.matrix import Block as Block
 from streampca.matrix import ChunkedMatrix as ChunkedMatrix
+from streampca.matrix.components import set_options as set_options
 from streampca.model_store.model_store import ModelStore as ModelStore
 from streampca.model_store.model_store import load as load
 from streampca.models.completion.impute import HardImpute as HardImpute
 from streampca.models.completion.impute import SoftImpute as SoftImpute
 from streampca.models.decompose.covariance import correlation as correlation
 from streampca.models.decompose.covariance import covariance as covariance
+from streampca.models.eof.complex_eof import ComplexEOF as ComplexEOF
+from streampca.models.eof.complex_result import ComplexDecomposition as ComplexDecomposition
+from streampca.models.eof.complex_rotation import (
+    RotatedComplexDecomposition as RotatedComplexDecomposition,
+)
+from streampca.models.eof.complex_rotation import RotatedComplexEOF as RotatedComplexEOF
+from streampca.models.eof.geographic import LocalComponents as LocalComponents
+from streampca.models.eof.geographic import local_components as local_components
 from streampca.models.eof.hilbert import analytic as analytic
-from streampca.models.eof.hilbert import complex_modes as complex_modes
 from streampca.models.eof.lags import lagged as lagged
+from streampca.models.eof.noise import NoiseTest as NoiseTest
+from streampca.models.eof.noise import noise_test as noise_test
 from streampca.models.eof.oscillation import OscillationPatterns as OscillationPatterns
 from streampca.models.eof.oscillation import oscillation_patterns as oscillation_patterns
 from streampca.models.eof.persistence import PersistentPatterns as PersistentPatterns
@@ -83,6 +93,9 @@ from streampca.models.two_views.cca import CCA as CCA
 from streampca.models.two_views.cpcca import CPCCA as CPCCA
 from streampca.models.two_views.cross_correlation import cross_correlation as cross_correlation
 from streampca.models.two_views.mca import MCA as MCA
+from streampca.models.two_views.multiset_cca import MultisetCCA as MultisetCCA
+from streampca.models.two_views.multiset_cca import MultisetResult as MultisetResult
+from streampca.models.two_views.rotated_views import RotatedTwoViewResult as RotatedTwoViewResult
 from streampca.passes import Advance as Advance
 from streampca.passes import Plan as Plan
 from streampca.sources import append as append

@@ -137,7 +137,7 @@ MODELS: dict[str, set[str]] = {
     "two_views": SHARED,
     "sparse": SHARED,
     "regression": SHARED,
-    "eof": SHARED,
+    "eof": SHARED | {"pca"},
     "latent": SHARED | {"pca"},
     "text": SHARED | {"pca"},
     "explore": SHARED | {"pca", "kernel"},

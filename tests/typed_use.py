@@ -89,6 +89,7 @@ def pictures(X: np.ndarray) -> None:
         plots.correlation_circle(pca),
         plots.manhattan(pca, component=1),
         plots.map(pca, (1, 2), kind="eof"),
+        plots.hovmoeller(pca.reconstruct(2), between=(-5.0, 5.0)),
         plots.pcs(pca, 1),
         plots.texts(LSA(2).fit(X), n=5),
         plots.embedding(streampca.embed(X, method="umap")),

@@ -269,6 +269,7 @@ class SubspaceStep(Accumulator):
     """
 
     reuses = "_open"
+    height = 1  # vectors of a block are so many times as long as its columns
     settings = ("streamed", "width", "images", "probe", "standardize", "measure")
     fields = ("product", "sums", "center", "scale", "root", "z_probe", "probed", "starts", "table")
 
@@ -300,7 +301,7 @@ class SubspaceStep(Accumulator):
     def update(self, block: Any) -> None:
         self._check(block)
         q = block["q"]
-        m = block.shape[1 - block.axis]
+        m = self.height * block.shape[1 - block.axis]
         if q.shape != (m, self.width):
             raise InvalidInputError(
                 f"the operand q has shape {q.shape}; this block needs {(m, self.width)}"
@@ -325,8 +326,9 @@ class SubspaceStep(Accumulator):
         self._open_for((m, self.width), block.work_dtype)
         image = np.empty((block.length if self.images else 0, self.width), block.work_dtype)
         h = probe_vectors(m if self.measure else 0)
-        for tile in block.tiles(block.work_dtype, center=center, scale=scale, thin=True):
-            rows = tile.values.T if block.axis == 1 else tile.values
+        each = self.height
+        for tile in block.tiles(block.work_dtype, center, scale, thin=True, multiple=each):
+            rows = self._rows(tile.values) if block.axis == 1 else tile.values
             inner = rows @ q
             add_product(self._open, rows.T, inner)
             if self.measure:
@@ -335,11 +337,15 @@ class SubspaceStep(Accumulator):
             if self.images:
                 image[tile.start - block.start :][: len(inner)] = inner
             if self.probe:
-                signs = probe(tile.start, tile.stop).astype(rows.dtype)
+                signs = probe(tile.start // each, tile.stop // each).astype(rows.dtype)
                 mine = np.zeros(m) if self.z_probe is None else self.z_probe
                 self.z_probe = mine + rows.T @ signs
         self._blocks += 1
         return image
+
+    def _rows(self, columns: Array) -> Array:
+        """(vectors, m) of the streamed columns of a tile."""
+        return columns.T
 
     def _of_calls(self, block: Any, q: Array, center: Array | None, scale: Array | None) -> Array:
         """Add the products of a block of small integers; return its image."""
@@ -413,12 +419,16 @@ class SubspaceStep(Accumulator):
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
         across = (
-            shape[1 - self.streamed] * (self.width + 2 * self.probe + 2 * PROBES * self.measure) * 8
+            self.height
+            * shape[1 - self.streamed]
+            * (self.width + 2 * self.probe + 2 * PROBES * self.measure)
+            * 8
         )
         return across + shape[self.streamed] * self.width * itemsize * self.images
 
     def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        less = shape[1 - self.streamed] * self.width * (8 - itemsize)  # of dense blocks
+        m = self.height * shape[1 - self.streamed]
+        less = m * self.width * (8 - itemsize)  # of dense blocks
         return self.projected_nbytes(shape, itemsize) - less
 
     def scratch_nbytes(self, shape: tuple[int, int], block_length: int) -> int:
@@ -472,6 +482,19 @@ class SubspaceStep(Accumulator):
             restored.parts[int(start)] = np.array(state["table"][offset : offset + length])
             offset += length
         return restored
+
+
+class PairedStep(SubspaceStep):
+    """:class:`SubspaceStep` of complex features, whose parts lie side by side: of vectors [a; b].
+
+    With q = [Re Q, Im Q; Im Q, -Re Q] (2n, 2k) the two halves of the columns of the product are,
+    as [Re; Im] of complex ones, Z Re(Z^H Q) and Z Im(Z^H Q).
+    """
+
+    height = 2
+
+    def _rows(self, columns: Array) -> Array:
+        return np.concatenate([columns[:, ::2].T, columns[:, 1::2].T], axis=1)
 
 
 def _added(mine: Array | None, theirs: Array) -> Array:

@@ -45,6 +45,7 @@ class Gram(Accumulator):
 
     axis = 1
     reuses = "_product"
+    height = 1  # vectors of the Gram matrix are so many times as long as the columns of a block
     settings = ("standardize", "missing", "part")
     fields = ("g", "z_probe", "n_features", "n_used", "probed")
 
@@ -65,7 +66,7 @@ class Gram(Accumulator):
     def update(self, block: Any) -> None:
         self._check(block)
         block = block.part(self.part)
-        n = block.shape[0]
+        n = self.height * block.shape[0]
         self._check_width(self.g if self.g is not None else self._product, n)
         stats = block.stats
         if self.missing == "raise":
@@ -82,16 +83,22 @@ class Gram(Accumulator):
         if self.probed is None:
             self.probed = np.zeros((n, PROBES))
         h = probe_vectors(n)
-        for tile in block.tiles(dtype, center=scaling.center, scale=scaling.scale):
-            rank_k_update(self._product, tile.values, rows=False)
-            further = probe(tile.start, tile.stop).astype(dtype)[:, None]
-            products = probed_product(tile.values, h, rows=False, further=further)
+        each = self.height
+        for tile in block.tiles(dtype, scaling.center, scaling.scale, multiple=each):
+            vectors = self._vectors(tile.values)
+            rank_k_update(self._product, vectors, rows=False)
+            further = probe(tile.start // each, tile.stop // each).astype(dtype)[:, None]
+            products = probed_product(vectors, h, rows=False, further=further)
             self.probed += products[:, :PROBES]
             self.z_probe += products[:, PROBES]
-        self.n_features += block.length
+        self.n_features += block.length // each
         unused = scaling.constant | scaling.filtered | (stats.count == 0)
-        self.n_used += block.length - int(np.count_nonzero(unused))
+        self.n_used += (block.length - int(np.count_nonzero(unused))) // each
         self._blocks += 1
+
+    def _vectors(self, columns: Array) -> Array:
+        """(n, vectors) of the columns of a tile."""
+        return columns
 
     def settle(self) -> None:
         if self._product is not None:
@@ -109,11 +116,11 @@ class Gram(Accumulator):
         self._join(other, "z_probe", "probed", "n_features", "n_used")
 
     def projected_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        n = shape[0]
+        n = self.height * shape[0]
         return n * n * 8 + (1 + 2 * PROBES) * n * 8
 
     def partial_nbytes(self, shape: tuple[int, int], itemsize: int) -> int:
-        n = shape[0]
+        n = self.height * shape[0]
         return n * n * itemsize + (1 + 2 * PROBES) * n * 8
 
     # -- results ----------------------------------------------------------------------------
@@ -134,6 +141,29 @@ class Gram(Accumulator):
     def gram(self) -> Array:
         """(n, n) float64 symmetric."""
         return symmetrize(self.copied().lower())
+
+
+class PairedGram(Gram):
+    """The Gram matrix of complex features, whose parts lie side by side: of the vectors [a; b].
+
+    Of the real (2n, 2n) sum, blocks aa', ba' and bb', the complex one is
+    ZZ^H = aa' + bb' + i(ba' - ab'): :meth:`hermitian`. As many flops as a complex product takes.
+    """
+
+    height = 2
+
+    def _vectors(self, columns: Array) -> Array:
+        return np.concatenate([columns[:, ::2], columns[:, 1::2]])
+
+    def hermitian(self) -> Array:
+        """(n, n) complex128, a fresh array."""
+        lower = self.lower()
+        n = len(lower) // 2
+        total = np.tril(lower[:n, :n])
+        total += np.tril(lower[n:, n:])
+        found = symmetrize(total).astype(np.complex128)
+        found.imag = lower[n:, :n] - lower[n:, :n].T
+        return found
 
 
 # X'Y for a few columns Y of the streamed samples: loadings, Krylov steps.

@@ -77,7 +77,9 @@ def certify(
     components : loadings (k, p) or scores (n, k); a fitted model (streampca, scikit-learn,
         dask-ml, xeofs); AnnData, by obsm["X_pca"] and varm["PCs"]; or the path of an ``.eigenvec``
         of PLINK 2 or an ``.evec`` of smartpca, whose samples are found by their ids. A model
-        brings its weights of features, divisor and names, and X has to have its features.
+        brings its weights of features, divisor and names. Where both sides have names (data
+        frames, AnnData, models of these) samples and features go by them, in any order: X may
+        have more samples than were fitted, and has to have the same features.
     X : (n, p), anything that :func:`streampca.open` opens.
     kind : of an array, "loadings" or "scores", where its shape could be that of both.
     center, scale : how X was prepared: scale None, "std", "hwe" (``plink2 --pca``) or "eigensoft"
@@ -139,7 +141,7 @@ def certify(
             used = VariantFilter(chromosomes="all", extract=features.names())
             matrix = filter_genotypes(opened, used, keep, exclude)
     claim, matrix = arranged(of_shape(found, matrix.shape, kind), matrix)
-    if features is not None and claim.loadings is not None and len(features) == matrix.shape[1]:
+    if (features := claim.features) is not None and len(features) == matrix.shape[1]:
         matrix = matrix.arranged(features)
         feature_names.check_column_names(X, features)
         feature_names.check_same_features(matrix.labels.features, features)

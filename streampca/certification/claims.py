@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,10 @@ from streampca.genetics.id_lists import sample_keys
 from streampca.genetics.tables import read_eigenvec, read_evec
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
+from streampca.matrix.alignment import rows_of as row_labels
+from streampca.matrix.alignment import shared_places
 from streampca.models.results.linear_result import LinearResult
+from streampca.sources.tables.frames import column_names, is_frame, row_names
 
 KINDS = ("loadings", "scores")
 FITTED = "FITTED"  # column of our tables
@@ -34,7 +37,7 @@ class Claim:
     rows : (n,) True for the samples that were fitted, None: all.  n_samples : of these, if known.
     weight : of those together, if known.  ddof : what variances are divided by less than that.
     weighted : ``factors`` hold weights of the model, too.
-    features : those that the components are of, None: in the order of the data.
+    features, samples : those that the components are of, None: in the order of the data.
     dims : of the samples, where they have names.  steps : of the rows before the fit, in words.
     """
 
@@ -50,12 +53,22 @@ class Claim:
     ddof: float | None = None
     weighted: bool = False
     features: AxisLabels | None = None
+    samples: AxisLabels | None = None
     dims: tuple[str, ...] = ()
     steps: str | None = None
 
 
-def claim_of(components: Any) -> Claim | Array:
-    """What ``components`` are; an array (a, b), where only the shape of the data can say.
+class Table(NamedTuple):
+    """(a, b) numbers of which only the shape of the data can say what they are, and the names of
+    both axes, where they have any."""
+
+    values: Array
+    rows: AxisLabels
+    columns: AxisLabels
+
+
+def claim_of(components: Any) -> Claim | Table:
+    """What ``components`` are, as far as they say it themselves.
 
     Raises InvalidTypeError for other things, SourceError for an unreadable table.
     """
@@ -74,7 +87,10 @@ def claim_of(components: Any) -> Claim | Array:
     if callable(getattr(components, "components", None)):  # xeofs
         scores = components.scores()
         mode = [dim for dim in scores.dims if dim == "mode"]
-        return Claim(scores=_array(scores.transpose(..., *mode)))
+        scores = scores.transpose(..., *mode)
+        values = _array(scores)
+        samples = row_labels(AxisLabels.plain("sample", 0), scores, len(values))
+        return Claim(scores=values, samples=samples)
     if isinstance(components, LinearResult):
         return _of_result(model, components)
     if (found := getattr(components, "components_", None)) is not None:
@@ -87,18 +103,27 @@ def claim_of(components: Any) -> Claim | Array:
             f"components are a {type(model).__name__}; expected loadings (k, p) or scores (n, k) "
             "as an array, a fitted PCA, AnnData, or the path of an .eigenvec or .evec"
         )
-    return _array(components)
+    values = _array(components)
+    axes: Any = (None, None)
+    if is_frame(components):
+        axes = row_names(components), column_names(components)
+    return Table(
+        values,
+        AxisLabels.plain("sample", len(values), axes[0]),
+        AxisLabels.plain("feature", values.shape[1], axes[1]),
+    )
 
 
-def of_shape(found: Claim | Array, shape: tuple[int, int], kind: str | None) -> Claim:
+def of_shape(table: Claim | Table, shape: tuple[int, int], kind: str | None) -> Claim:
     """The claim of an array: loadings where its width is that of the data, else scores.
 
     Raises InvalidInputError for other shapes, and where both are possible and nothing was said.
     """
-    if isinstance(found, Claim):
-        return found
-    n, p = shape
+    if isinstance(table, Claim):
+        return table
+    (n, p), found = shape, table.values
     fits = {"loadings": found.shape[1] == p, "scores": found.shape[0] == n}
+    fits["scores"] |= table.rows.named and not fits["loadings"]  # of some of the samples
     if kind is None:
         kinds = [name for name, true in fits.items() if true]
         if len(kinds) != 1:
@@ -110,14 +135,16 @@ def of_shape(found: Claim | Array, shape: tuple[int, int], kind: str | None) -> 
     elif not fits[kind]:
         wanted = f"(k, {p})" if kind == "loadings" else f"({n}, k)"
         raise InvalidInputError(f"{kind} of shape {found.shape}; expected {wanted}")
-    return Claim(scores=found) if kind == "scores" else Claim(loadings=found.T)
+    if kind == "scores":
+        return Claim(scores=found, samples=table.rows)
+    return Claim(loadings=found.T, features=table.columns)
 
 
 def arranged(claim: Claim, matrix: ChunkedMatrix) -> tuple[Claim, ChunkedMatrix]:
-    """The samples that were fitted, and the scores in their order.
+    """The samples that were fitted, and the claim in the order of the data, by names.
 
-    Raises InvalidInputError for samples that the data do not have, or that several rows name, and
-    for data of another number of samples.
+    Raises InvalidInputError for samples that the data do not have, or that several rows name, for
+    data of another number of samples, and for other features.
     """
     if claim.ids is not None and claim.scores is not None:
         rows = rows_of(claim.ids, matrix.labels.samples)
@@ -129,14 +156,44 @@ def arranged(claim: Claim, matrix: ChunkedMatrix) -> tuple[Claim, ChunkedMatrix]
             f"the steps before the fit were: {claim.steps}, and those of X are: {done}; expected X "
             "as it was fitted"
         )
-    if claim.rows is not None and len(claim.rows) == matrix.shape[0]:
-        matrix = select(matrix, samples=claim.rows)
+    claim, matrix = _samples_by_name(claim, matrix)
     if claim.n_samples not in (0, matrix.shape[0]):
         raise InvalidInputError(
             f"the model was fitted to {claim.n_samples} samples, and X has {matrix.shape[0]}; "
             "expected those samples alone"
         )
-    return claim, matrix
+    return _features_by_name(claim, matrix), matrix
+
+
+def _samples_by_name(claim: Claim, matrix: ChunkedMatrix) -> tuple[Claim, ChunkedMatrix]:
+    known, own = claim.samples, matrix.labels.samples
+    places = None if known is None else shared_places(known, own, "samples of the components")
+    if places is None:
+        if claim.rows is not None and len(claim.rows) == matrix.shape[0]:
+            matrix = select(matrix, samples=claim.rows)
+        return claim, matrix
+    order = np.argsort(places)
+    scores = None if claim.scores is None else claim.scores[order]
+    whole = len(order) == len(own)
+    return replace(claim, scores=scores), matrix if whole else select(matrix, samples=places[order])
+
+
+def _features_by_name(claim: Claim, matrix: ChunkedMatrix) -> Claim:
+    known, own = claim.features, matrix.labels.features
+    places = None if known is None else shared_places(known, own, "features of the components")
+    if known is None or places is None:
+        return claim
+    if len(places) < len(own):
+        others = np.setdiff1d(np.arange(len(own)), places)
+        raise InvalidInputError(
+            f"the components are not of {len(others)} of the {len(own)} features of X: "
+            f"{shorten(own.names(others[:4].tolist()), len(others))}; leave these out of X"
+        )
+    order = np.argsort(places)
+    loadings, factors = (
+        None if one is None else one[order] for one in (claim.loadings, claim.factors)
+    )
+    return replace(claim, loadings=loadings, factors=factors, features=known.pick(order))
 
 
 def rows_of(ids: Mapping[str, list[str]], samples: AxisLabels) -> Array:
@@ -186,7 +243,11 @@ def _of_anndata(cells: Any) -> Claim:
         if not np.any(loadings[left_out]):
             factors = np.where(left_out, 0.0, 1.0)
     scores = None if scores is None else _array(scores)
-    return Claim(loadings, scores, scale=None, factors=factors)
+    samples, features = (
+        AxisLabels.plain(dim, len(names), list(map(str, names)))
+        for dim, names in (("obs", cells.obs_names), ("var", cells.var_names))
+    )
+    return Claim(loadings, scores, scale=None, factors=factors, features=features, samples=samples)
 
 
 def _of_result(model: Any, result: LinearResult) -> Claim:
@@ -209,6 +270,7 @@ def _of_result(model: Any, result: LinearResult) -> Claim:
         factors = np.ones(result.n_features) if factors is None else np.array(factors, float)
         factors[left_out] = 0.0
     scores, fitted = getattr(result, "scores", None), getattr(result, "fitted", None)
+    samples = result.labels.samples
     if scores is not None and fitted is not None:
         scores = np.asarray(scores)[fitted]
     loadings = result.components
@@ -226,6 +288,7 @@ def _of_result(model: Any, result: LinearResult) -> Claim:
         ddof=float(result.ddof),
         weighted=result.weights is not None,
         features=result.labels.features,
+        samples=samples if fitted is None else samples.pick(fitted),
         dims=result.labels.samples.dims,
         steps=str(result.labels.preprocessing),
     )

@@ -29,6 +29,10 @@ class ColumnSums:
     mean: Array
     squares: Array
 
+    def of(self, part: slice) -> ColumnSums:
+        """Of some of the columns."""
+        return ColumnSums(self.weight[part], self.mean[part], self.squares[part])
+
     @property
     def still(self) -> Array:
         """(columns,) True where the values do not vary, but for rounding."""

@@ -1,7 +1,7 @@
 """Products of a matrix with a few vectors, in float64, for every convention in the same read.
 
-None of this is shared with the fits: raw values are centred here, and no sum is folded elsewhere.
-A missing cell holds the mean of its column, so it is 0 after centring.
+None of these sums is shared with the fits. Calls are centred as they are decoded, about means that
+are counted here; other values here. A missing cell holds the mean of its column, so it is 0 then.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from streampca.accumulators import Accumulator
+from streampca.certification.calls import call_sums
 from streampca.certification.conventions import ColumnSums, Convention
 from streampca.kernels import Array
 from streampca.matrix import Block
@@ -30,33 +31,47 @@ Cells = tuple[Array, Array]  # numbers of rows and columns
 class Prepared:
     """A tile of whole columns: x (n, columns) centred and times the roots of the weights, holes 0.
 
-    part : of the block.  columns : their sums.  holes : which cells are missing.
+    part : of the block.  columns : their sums.
     """
 
     part: slice
     x: Array
     columns: ColumnSums
-    holes: Cells
 
 
-def whole_columns(block: Block) -> Iterator[Prepared]:
-    """The tiles of a block of features."""
-    for tile in block.tiles(FLOAT, thin=True):
+def whole_columns(block: Block, lost: Array | None = None) -> Iterator[Prepared]:
+    """The tiles of a block of features.  lost : (n,) to which missing cells of rows are added."""
+    roots, counted = block[ROOTS], None
+    if block.compiled and not np.any(roots != 1.0):
+        counted = call_sums(block.values, block.missing_value)
+    sums, holes_of_rows = counted or (None, None)
+    if lost is not None and holes_of_rows is not None:
+        lost += holes_of_rows
+    center = None if sums is None else sums.mean
+    for tile in block.tiles(FLOAT, center=center, thin=True):
         part = slice(tile.start - block.start, tile.stop - block.start)
+        if sums is not None:
+            yield Prepared(part, tile.values, sums.of(part))
+            continue
         if block.calls:  # without the statistics of the fits
             raw = block.expanded(block.values[:, part])
             mask = block.holes_in(raw, (slice(None), part))
         else:
             mask = tile.mask
         holes = cells_of(mask)
-        yield Prepared(part, tile.values, center_columns(tile.values, holes, block[ROOTS]), holes)
+        if lost is not None:
+            lost += np.bincount(holes[0], minlength=len(lost))
+        yield Prepared(part, tile.values, center_columns(tile.values, holes, roots))
 
 
 def cells_of(mask: Array | None) -> Cells:
     """Where a mask (rows, columns) is True."""
     if mask is None:
         return np.empty(0, np.intp), np.empty(0, np.intp)
-    columns, rows = np.divmod(np.flatnonzero(mask.ravel("F")), len(mask))
+    if mask.flags.c_contiguous:
+        rows, columns = np.divmod(np.flatnonzero(mask), mask.shape[1])
+    else:
+        columns, rows = np.divmod(np.flatnonzero(mask.ravel("F")), len(mask))
     return rows, columns
 
 
@@ -74,13 +89,19 @@ def center_columns(x: Array, holes: Cells, roots: Array) -> ColumnSums:
 
     mean = shift()
     _subtract(x, mean, holes)
-    rest, spread = shift(), np.sqrt(np.vecdot(x.T, x.T) / np.maximum(weight, TINY))
+    rest, spread = shift(), np.sqrt(_squares(x) / np.maximum(weight, TINY))
     if np.any(np.abs(rest) > NOTHING * spread):  # the rounding of a mean far from 0
         _subtract(x, rest, holes)
         mean += rest
     if np.any(roots != 1.0):
         x *= roots[:, None]
-    return ColumnSums(weight, mean, np.vecdot(x.T, x.T))
+    return ColumnSums(weight, mean, _squares(x))
+
+
+def _squares(x: Array) -> Array:
+    """(columns,) sums of squares."""
+    by_row = x.flags.c_contiguous
+    return np.asarray(np.einsum("ij,ij->j", x, x) if by_row else np.vecdot(x.T, x.T))
 
 
 def _subtract(x: Array, shift: Array, holes: Cells) -> None:
@@ -122,7 +143,7 @@ class FeatureProducts(Accumulator):
             self.images, self.totals = np.zeros((n, many * self.width)), np.zeros(many)
             self.lost, self.squares = np.zeros(n, np.int64), np.zeros((n, many))
         roots, vectors = block[ROOTS], block[VECTORS]
-        for tile in whole_columns(block):
+        for tile in whole_columns(block, self.lost):
             x, columns = tile.x, tile.columns
             given = vectors[tile.part] if self.gathers else x.T @ vectors
             lefts = []
@@ -141,7 +162,6 @@ class FeatureProducts(Accumulator):
                 if self.norms:
                     self.squares[:, i] += (x + np.outer(roots, mean)) ** 2 @ factors**2
             self.images += x @ np.hstack(lefts)
-            self.lost += np.bincount(tile.holes[0], minlength=n)
 
     merge = Accumulator.merge_sums
 
@@ -230,13 +250,15 @@ class SampleProducts(Accumulator):
 
 def shifted_rows(block: Block) -> Iterator[tuple[slice, Array, Array | None]]:
     """(rows of the block, roots (x - shift) with holes 0, holes or None) of each tile."""
+    weighted = np.any(block[ROOTS] != 1.0)
     for tile in block.tiles(FLOAT, thin=True):
         part = slice(tile.start - block.start, tile.stop - block.start)
         x, hole = tile.values, tile.mask
         x -= block[SHIFT]
         if hole is not None:
             x[hole] = 0.0
-        x *= block[ROOTS][part][:, None]
+        if weighted:
+            x *= block[ROOTS][part][:, None]
         yield part, x, hole
 
 

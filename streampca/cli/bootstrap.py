@@ -52,6 +52,13 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         help="of the jackknife: leave features out instead, by this column, such as chromosome",
     )
     one.add_argument(
+        "--exact",
+        action="store_true",
+        default=None,
+        help="of the jackknife: a pass of the source keeps the sums of each group, and what the "
+        "model did not keep counts too (--blocks, --groups or --features)",
+    )
+    one.add_argument(
         "--n-effective", type=float, metavar="N", help="independent rows, for asymptotic"
     )
     one.add_argument("--match", choices=MATCHES, help="of components with those of the model")
@@ -69,6 +76,7 @@ OF = {  # option -> (argument, methods)
     "groups": ("groups", ("bootstrap", "jackknife")),
     "blocks": ("blocks", ("bootstrap", "jackknife")),
     "features": ("features", ("jackknife",)),
+    "exact": ("exact", ("jackknife",)),
     "n_effective": ("n_effective", ("asymptotic",)),
     "match": ("match", ("bootstrap", "jackknife")),
     "seed": ("random_state", ("bootstrap",)),

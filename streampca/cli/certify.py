@@ -25,7 +25,7 @@ from streampca.cli.options import (
 from streampca.cli.selection import choose
 from streampca.cli.side_data import sample_weight_wanted, weights_wanted
 from streampca.genetics.filters import VariantFilter
-from streampca.matrix import SCALES
+from streampca.matrix import SCALES, AxisLabels
 from streampca.sources.sparse.anndata import stored_scores
 
 REFUSED = 65  # exit code where a component is not certified
@@ -120,5 +120,8 @@ def _components(path: str) -> Any:
     stored, _, name = path.rpartition(":")
     for place, column in ((path, None), (stored, name)):
         if place.endswith(".h5ad") and (found := stored_scores(place, column)) is not None:
-            return Claim(scores=np.asarray(found[1]))
+            names, scores = found
+            return Claim(
+                scores=np.asarray(scores), samples=AxisLabels.plain("obs", len(scores), names)
+            )
     return streampca.load(path)

@@ -40,8 +40,7 @@ def add_options(parsers: Mapping[str, Parser], argv: Sequence[str]) -> None:
         "-o",
         "--output",
         metavar=SCORES,
-        help=f"T2, SPE, missing cells, alarms; {OF_SCORES}. Tables number rows without names from "
-        "1; what is printed, as Python does, from 0",
+        help=f"T2, SPE, missing cells, alarms; {OF_SCORES}. Rows without names are numbered from 0",
     )
     one.add_argument("--overwrite", action="store_true")
     one.add_argument(

@@ -53,7 +53,7 @@ def is_file(path: str) -> bool:
 def scores_in(path: str, samples: AxisLabels | None, overwrite: bool) -> Iterator[tuple[str, bool]]:
     """(where to write a Zarr array of scores, whether to replace one): then ``path`` is made of it.
 
-    samples : their labels, for a column of tables; without names they are numbered from 1.
+    samples : their labels, for a column of tables; without names they are numbered from 0.
     Cost: scores are held by chunks; the array is removed.
     """
     end = ending(path)
@@ -77,12 +77,13 @@ def _parts(scores: Any) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
 
 
 def _names(samples: AxisLabels | None, n: int) -> list[tuple[str, list[str]]]:
-    """(column, one entry of each sample): FID and IID, or names, or numbers from 1."""
+    """(column, one entry of each sample): FID and IID, or names, or numbers from 0, as
+    they are printed."""
     if samples is not None and "family" in samples.extra:
         columns = (("FID", "family"), ("IID", "individual"))
         return [(name, [*map(str, samples.extra[one])]) for name, one in columns]
     named = samples is not None and samples.named
-    return [("sample", samples.names() if samples and named else [*map(str, range(1, n + 1))])]
+    return [("sample", samples.names() if samples and named else [*map(str, range(n))])]
 
 
 def _components(scores: Any) -> list[str]:

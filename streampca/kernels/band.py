@@ -26,8 +26,9 @@ STEPS = 4  # of inverse iteration; two are enough, but for a start that is nearl
 ALLOWED = 4.0  # residual, in units of eps times the norm and the square root of the size
 
 
-def leading_pairs(a: Array, count: int) -> tuple[Array, Array] | None:
-    """(values ascending, vectors (m, count)), or None where they do not pass the check.
+def leading_pairs(a: Array, count: int) -> tuple[Array, Array, float] | None:
+    """(values ascending, vectors (m, count), sum of the third powers of all eigenvalues in units of
+    the largest), or None where they do not pass the check.
 
     a : (m, m) C-ordered float64, of which the upper triangle is read and overwritten.
     The eigenvalues are those of bisection, none of which can be missed. The vectors are those of
@@ -59,11 +60,7 @@ def leading_pairs(a: Array, count: int) -> tuple[Array, Array] | None:
     error = max(float(np.linalg.norm(residual, axis=0).max()), float(np.abs(found - values).max()))
     if not error <= ALLOWED * np.sqrt(m) * np.finfo(np.float64).eps * size:
         return None
-    return found, _turned(band, vectors)
-
-
-def _turned(band: Band, vectors: Array) -> Array:
-    return band.turned(np.ascontiguousarray(vectors))
+    return found, band.turned(np.ascontiguousarray(vectors)), band.cubes(float(found[-1]) or 1.0)
 
 
 def _vectors(stored: Array, values: Array, size: float) -> Array | None:
@@ -146,6 +143,15 @@ class Band:
                 out[: len(line), first + row] = line
             first += len(block)
         return out
+
+    def cubes(self, unit: float) -> float:
+        """The trace of the third power, its entries in this unit."""
+        diagonal = [block / unit for block in self.diagonal]
+        total = sum(float(np.vdot(block @ block, block)) for block in diagonal)
+        for block, right, after in zip(diagonal, self.right, diagonal[1:], strict=False):
+            right = right / unit
+            total += 3.0 * float(np.vdot(block, right @ right.T) + np.vdot(after, right.T @ right))
+        return total
 
     def turned(self, x: Array) -> Array:
         """Q x, in place of x (m, k)."""

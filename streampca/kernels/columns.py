@@ -330,7 +330,7 @@ def norm_estimate(probed: Array) -> Array:
     unit = float(np.abs(probed).max(initial=0.0))
     if unit == 0.0 or not np.isfinite(unit):
         return np.full(len(probed), unit)
-    return np.asarray(CONFIDENCE * unit * np.sqrt(np.mean((probed / unit) ** 2, axis=1)))
+    return np.asarray(CONFIDENCE * unit * np.sqrt(np.mean(np.abs(probed / unit) ** 2, axis=1)))
 
 
 def probed_product(z: Array, h: Array, *, rows: bool, further: Array | None = None) -> Array:

@@ -10,9 +10,10 @@ from streampca.matrix.chunked_matrix import (
     regular_edges,
 )
 from streampca.matrix.columns import Column
+from streampca.matrix.components import component_axis
 from streampca.matrix.derived import FeatureWeights, Logarithm, RowLengths, RowTotals
 from streampca.matrix.join import concat_features, concat_samples
-from streampca.matrix.labels import AxisLabels, Labels, component_axis
+from streampca.matrix.labels import AxisLabels, Labels
 from streampca.matrix.location import Location, SpotCheck, spot_checks
 from streampca.matrix.mapped import FeatureMap, FourierFeatures, MappedMatrix, RowFunction
 from streampca.matrix.pair import VIEWS, Pair, PairedMatrix, paired

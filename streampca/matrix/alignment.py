@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, shorten
 from streampca.kernels import Array
 from streampca.matrix.labels import AxisLabels, Labels
 from streampca.matrix.names import (
@@ -20,10 +20,12 @@ from streampca.matrix.names import (
     OF_FRAMES,
     absent_names,
     counts,
+    difference,
     index_names,
     match,
     places,
     reordered_numbers,
+    whole_numbers,
 )
 
 
@@ -66,6 +68,34 @@ def axis_names(axis: AxisLabels) -> Array | None:
     if axis.parts or len(axis.dims) > 1:
         return np.asarray(axis.names()) if axis.named else None
     return np.asarray(axis.coords[axis.dims[0]]) if axis.dims[0] in axis.coords else None
+
+
+def shared_places(wanted: AxisLabels, axis: AxisLabels, what: str) -> Array | None:
+    """(len(wanted),) places in an axis of the entries of another one, by name.
+
+    None where they are the same, or a side has no names: then entries go by number. Names that
+    count from 0 are none.  what : whose entries are wanted, for the message.
+    Raises InvalidInputError for names that the axis lacks, or has twice.
+    """
+    mine, others = _names_of_one(wanted), _names_of_one(axis)
+    if mine is None or others is None or not difference(wanted, axis, ""):
+        return None
+    found = places(mine, others, "X")
+    if (absent := np.flatnonzero(found < 0)).size:
+        raise InvalidInputError(
+            f"{len(absent)} of {len(wanted)} {what} are not in X, by their names: "
+            f"{shorten([wanted.name(int(i)) for i in absent[:4]], len(absent))}"
+        )
+    return found
+
+
+def _names_of_one(axis: AxisLabels) -> Array | None:
+    """Names along a single dimension, unless they are the numbers from 0, as text too: those of
+    AnnData without any."""
+    if axis.parts or len(axis.dims) > 1 or (names := axis_names(axis)) is None:
+        return None
+    whole = whole_numbers(names)
+    return None if whole is not None and counts(whole) else names
 
 
 def rows_of(fitted: AxisLabels, scores: Any, n: int) -> AxisLabels:

@@ -33,31 +33,15 @@ REPAIRS = {
     "M": f"Dates become days with (X - numpy.datetime64('1970-01-01')) / {DAYS}",
     "m": f"Durations become days with X / {DAYS}",
 }
-BOTH_PARTS = {  # as features, by the kind of object
-    "array": "numpy.concatenate([X.real, X.imag], axis=1)",
-    "list": "X = numpy.asarray(X); numpy.concatenate([X.real, X.imag], axis=1)",
-    "frame": "X = X.to_numpy(); numpy.concatenate([X.real, X.imag], axis=1)",
-    "sparse": "scipy.sparse.hstack([X.real, X.imag])",
-    "xarray": "xarray.Dataset({{'real': X.real, 'imag': X.imag}}) with dim={dim!r}",
-    "zarr": "X = dask.array.from_zarr(X); dask.array.concatenate([X.real, X.imag], axis=1)",
-}
 
 
-def check_dtype(dtype: np.dtype[Any], kind: str = "array", dim: Any = None) -> None:
-    """Raise InvalidTypeError for anything but real numbers.
-
-    kind : of object, of BOTH_PARTS.  dim : of its samples, where named.
-    """
-    if dtype.kind in "buif" and dtype.itemsize <= 8:
+def check_dtype(dtype: np.dtype[Any]) -> None:
+    """Raise InvalidTypeError for anything but numbers; see also :func:`refuse_complex`."""
+    if dtype.kind in "buifc" and dtype.itemsize <= (16 if dtype.kind == "c" else 8):
         return
     repair = REPAIRS.get(
         dtype.kind, "convert with X.astype('float64') or encode categories as numbers"
     )
-    if dtype.kind == "c":
-        repair = (
-            "Complex data not supported: their real and imaginary parts can be features. Use "
-            f"{BOTH_PARTS[kind].format(dim=dim)}"
-        )
     if dtype.names:
         repair = (
             f"Take one of its fields, X[{dtype.names[0]!r}], or all of them as features: "
@@ -66,19 +50,38 @@ def check_dtype(dtype: np.dtype[Any], kind: str = "array", dim: Any = None) -> N
     raise InvalidTypeError(f"dtype {dtype} cannot be used; expected real numbers. {repair}.")
 
 
+def refuse_complex(dtype: Any, what: str = "X", fit: str = "ComplexEOF(2).fit(X)") -> None:
+    """Raise InvalidTypeError for complex numbers, which only models made for them take.
+
+    fit : the call that takes them.
+    """
+    if np.dtype(dtype).kind == "c":
+        raise InvalidTypeError(
+            f"{what} is {dtype}; expected real numbers. Complex data not supported here; a model "
+            f"that takes them: streampca.{fit}"
+        )
+
+
 def work_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """The dtype of block arithmetic: float32 where it holds every input value exactly."""
+    """The dtype of block arithmetic: float32 where it holds every input value exactly.
+
+    Of complex numbers, that of their parts.
+    """
+    if dtype.kind == "c":
+        return np.dtype(np.float32 if dtype.itemsize <= 8 else np.float64)
     exact_in_single = dtype.kind in "buif" and dtype.itemsize <= (4 if dtype.kind == "f" else 2)
     return np.dtype(np.float32 if exact_in_single else np.float64)
 
 
 def stored_eps(dtype: np.dtype[Any]) -> float:
     """Relative resolution of stored values; integers are exact and count as float64."""
-    return float(np.finfo(dtype if dtype.kind == "f" else np.float64).eps)
+    return float(np.finfo(dtype if dtype.kind in "fc" else np.float64).eps)
 
 
 def score_dtype(dtype: Any) -> Any:
-    """Of scores and rows made from data of this dtype: float32 stays float32."""
+    """Of scores and rows made from data of this dtype: float32 stays float32, complex complex."""
+    if np.dtype(dtype).kind == "c":
+        return np.complex64 if dtype == np.complex64 else np.complex128
     return np.float32 if dtype == np.float32 else np.float64
 
 
@@ -375,16 +378,19 @@ class Block:
         center: Array | None = None,
         scale: Array | None = None,
         thin: bool = False,
+        multiple: int = 1,
     ) -> Iterator[Tile]:
         """Dense tiles (rows, columns) along the streamed axis: (x - center) / scale, missing 0.
 
         center, scale : one entry per column of this block, or None. A scale of 0 gives 0.
         thin : as in :func:`streampca.matrix.tiles.tile_length`.
+        multiple : of this many entries of the streamed axis each tile consists.
         One buffer serves all tiles: copy what must outlive the loop.
         """
         find = compiled_tiles if self.calls else plain_tiles
         across = self.shape[1 - self.axis]
         length = tile_length(self.length, across, dtype.itemsize, thin)
+        length = max(multiple, length - length % multiple)
         return find(self, dtype, length, center, scale)
 
     def borrow(self, name: str, shape: tuple[int, ...], dtype: Any, order: Any = "C") -> Array:

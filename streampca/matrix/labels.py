@@ -20,6 +20,7 @@ from streampca.matrix.columns import Column, join, label_array, textual
 from streampca.matrix.preprocessing import RAW, Preprocessing
 
 SYMBOL = "symbol"  # a further column: of genes whose names are ids
+ENCODING = "streampca_encoding"  # attribute of dates: units and calendar of the file they are of
 
 
 @dataclass(frozen=True)
@@ -235,14 +236,10 @@ class Labels:
         return self.features if axis == 1 else self.samples
 
 
-def component_axis(k: int, *axes: AxisLabels) -> AxisLabels:
-    """The axis of k components, numbered from 1, called "component", or "mode" where the data have
-    a dimension of that name."""
-    taken = {dim for axis in axes for part in [axis, *axis.parts.values()] for dim in part.dims}
-    for axis in axes:
-        taken |= {*axis.extra, *axis.grids}
-    name = next(n for n in ("component", "mode", "component_", "mode_") if n not in taken)
-    return AxisLabels.plain(name, k, list(range(1, k + 1)))
+def encoded_dates(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    """The attribute that keeps how a file stores dates: ``units`` and ``calendar`` among these."""
+    known = {name: str(attributes[name]) for name in ("units", "calendar") if name in attributes}
+    return {ENCODING: known} if " since " in known.get("units", "") else {}
 
 
 # Labels as arrays and JSON, for saved models.

@@ -3,6 +3,7 @@
 from streampca.plots.arrows import biplot, correlation_circle, texts
 from streampca.plots.curves import baselines, r2, sweeps, validation
 from streampca.plots.embedding import embedding, embedding_page
+from streampca.plots.hovmoeller import hovmoeller
 from streampca.plots.images import images
 from streampca.plots.loadings import loadings, loadings_table, manhattan
 from streampca.plots.maps import map
@@ -17,6 +18,7 @@ __all__ = [
     "dimension",
     "embedding",
     "embedding_page",
+    "hovmoeller",
     "images",
     "loadings",
     "loadings_table",

@@ -139,29 +139,44 @@ def legend_beside(
 
 
 def sheet(
-    ax: Any, count: int, size: tuple[float, float], columns: int, gap: tuple[float, float]
+    ax: Any,
+    count: int,
+    size: tuple[float, float],
+    columns: int,
+    gap: tuple[float, float],
+    projection: Any = None,
 ) -> tuple[Axes, list[Axes]]:
     """(frame, panels): an Axes without content, and so many inside it, row by row.
 
     size : of one panel in inches, where the figure is made here.
     gap : shares of the width and height of a panel that are left free between it and the next.
+    projection : of the panels, one of cartopy's; they are then Axes of the figure.
     """
     checked_axes(ax)
     columns = min(count, columns)
     rows = -(-count // columns)
     if ax is None:
-        figure = pyplot().figure(figsize=(size[0] * columns, size[1] * rows + 0.4))
-        ax = figure.add_axes((0.08, 0.06, 0.84, 0.86))
+        high = size[1] * rows + 0.4
+        figure = pyplot().figure(figsize=(size[0] * columns, high))
+        above = max(0.08, 0.5 / high)  # room for two lines, also over a single row
+        ax = figure.add_axes((0.08, 0.06, 0.78, 0.94 - above))
     ax.set_axis_off()
     width, height = 1 / (columns + (columns - 1) * gap[0]), 1 / (rows + (rows - 1) * gap[1])
     places = [divmod(i, columns) for i in range(count)]
-    panels = [
-        ax.inset_axes(
-            (column * width * (1 + gap[0]), 1 - height - row * height * (1 + gap[1]), width, height)
-        )
+    bounds = [
+        (column * width * (1 + gap[0]), 1 - height - row * height * (1 + gap[1]), width, height)
         for row, column in places
     ]
-    return ax, panels
+    if projection is None:
+        return ax, [ax.inset_axes(one) for one in bounds]
+    at = ax.get_position()  # cartopy draws in no inset
+    return ax, [
+        ax.figure.add_axes(
+            (at.x0 + x * at.width, at.y0 + y * at.height, w * at.width, h * at.height),
+            projection=projection,
+        )
+        for x, y, w, h in bounds
+    ]
 
 
 def outlined() -> list[Any]:

@@ -5,15 +5,23 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.matrix import AxisLabels
 from streampca.matrix.places import Grid, grid_of, latitude, longitude
-from streampca.plots.canvas import INK, NORMAL_95, drawing_axes, sheet, state, style_bar
+from streampca.plots.canvas import INK, NORMAL_95, drawing_axes, pyplot, sheet, state, style_bar
+from streampca.plots.fields import (
+    coastlines_there,
+    draw_field,
+    draw_pale,
+    map_size,
+    panel_size,
+    projection_of,
+)
 from streampca.plots.presented import component_errors, indices_of, presented
 from streampca.report.presentation import FeatureMap, Presentation
 
@@ -21,7 +29,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Array = np.ndarray[Any, Any]
-LAND = "#d9d9d9"  # features without observation
 COLUMNS = 2  # of a sheet of maps
 # argument -> names of the dimension that it takes a value of, in lower case
 EXTRA = {
@@ -56,28 +63,34 @@ def map(
     at: Mapping[str, Any] | None = None,
     view: str | None = None,
     certainty: Any = None,
+    projection: Any = None,
+    coastlines: bool | None = None,
     ax: Axes | None = None,
 ) -> Axes:
-    """A mode as a map over latitude and longitude, or several modes as a sheet of maps.
+    """A mode as a map over latitude and longitude, or a sheet of maps: of modes, lags, levels.
 
-    result : a fitted estimator or a Decomposition of features on a grid; a model of two views; or
-        what ``complex_modes``, ``oscillation_patterns`` or ``persistent_patterns`` returned.
+    result : a fitted estimator or a Decomposition of features on a grid; a model of two views; what
+        ``oscillation_patterns`` or ``persistent_patterns`` returned; or ``correlation_maps``, where
+        colours are pale unless they are significant at a false discovery rate of 10 %.
     mode : its number, from 1, or several.
     kind : "eof" (None) the unit vectors, "correlation" of the PC with the data, "covariance" with
         the PC of unit variance, in the units of the data. Of two views correlations with the scores
         of the same view, "homogeneous" (None), or of the other one, "heterogeneous"; or "weights".
         Of complex modes and POPs "amplitude" (None) or "phase".
     variable : which one, of a fit of several; None takes the first.
-    level, lag, member : value of that further dimension of the features.  at : of any others,
-        ``{"depth": 10.0}``.
+    level, lag, member : value of that further dimension of the features, or several: a map each.
+    at : of any others, ``{"depth": 10.0}`` or ``{"depth": [0, 50]}``.
     view : "x" (None) or "y" of a model of two views.
     certainty : what :func:`streampca.bootstrap` returned: colours are pale where a loading does not
         differ from 0 by two standard errors of the sample.
+    projection : one of cartopy's, or its name, such as "Robinson"; None draws degrees.
+    coastlines : None draws those that cartopy has on this machine, True refuses where there are
+        none, False draws none. Nothing is ever downloaded.
 
     Colours diverge from 0, and the sheet has one scale. Features without observation (land) are
-    grey. Where cartopy is installed and has coastlines on this machine, they are drawn; nothing is
-    ever downloaded. Two dimensions that are not latitude and longitude are drawn as a picture.
-    Returns the Axes; of a sheet its frame: ``ax.child_axes`` are the maps, and the colourbar.
+    grey. Two dimensions that are not latitude and longitude are drawn as a picture.
+    Returns the Axes; of a sheet its frame: ``ax.child_axes`` are the maps, and the colourbar; with
+    a projection maps are in ``ax.figure.axes``.
     Raises InvalidInputError, InvalidTypeError, NotFittedError; MissingDependencyError.
 
     Examples
@@ -94,30 +107,64 @@ def map(
     shown = presented(result, view)
     indices = indices_of(mode, shown)
     kind, field_map = _map_of(shown, kind)
-    chosen = {"level": level, "lag": lag, "member": member, **(at or {})}
-    known = {name: value for name, value in chosen.items() if value is not None}
-    grid, where, place = _grid_of(shown, variable, known)
-    fields = field_map.values(indices)[:, where]
-    pale = _pale(shown, certainty, indices)[:, where]
+    places = _places({"level": level, "lag": lag, "member": member, **(at or {})})
+    grids = [_grid_of(shown, variable, place) for place in places]
+    grid = grids[0][0]
+    table, pale = field_map.values(indices), _pale(shown, certainty, indices)
+    cells = [(i, j) for i in range(len(indices)) for j in range(len(places))]
+    fields = np.stack([table[i, grids[j][1]] for i, j in cells])
     limits, colours = _scale(fields, kind)
-    panels: list[Axes] = []
-    if len(indices) == 1:
-        drawn = drawing_axes(ax, _size(grid))
-    else:
-        size, gap = _panel(grid, len(indices))
-        drawn, panels = sheet(ax, len(indices), size, COLUMNS, gap)
-    for index, field, own, panel in zip(indices, fields, pale, panels or [drawn], strict=True):
-        image = _draw_field(drawing_axes(panel, (1, 1)), grid, grid.field(field), limits, colours)
+    drawn, panels = _axes(ax, grid, len(cells), projection_of(projection, grid))
+    coasts = coastlines_there(coastlines)
+    for (i, j), field, panel in zip(cells, fields, panels, strict=True):
+        styled = drawing_axes(panel, (1, 1))
+        image = draw_field(styled, grid, grid.field(field), limits, colours, coasts)
+        own = pale[i, grids[j][1]]
         if own.any():
-            _draw_pale(panel, grid, grid.field(np.where(own & ~np.isnan(field), 1.0, np.nan)))
-        if panels:
-            name = shown.name(index, _called(shown, kind))
-            panel.set_title(name, loc="left", fontsize="small", color=INK)
+            draw_pale(panel, grid, grid.field(np.where(own & ~np.isnan(field), 1.0, np.nan)))
+        if len(cells) > 1:
+            names = [grids[j][2]] if len(places) > 1 else []
+            if len(indices) > 1 or not names:
+                names = [shown.name(indices[i], _called(shown, kind)), *names]
+            panel.set_title(", ".join(names), loc="left", fontsize="small", color=INK)
     _draw_bar(drawn, image, field_map.meaning(variable))
-    title = _title(shown, indices, fields[0], kind, [one for one in (variable, place) if one])
+    shared = [grids[0][2]] if len(places) == 1 else [f"{len(places)} {_varying(places)}"]
+    title = _title(shown, indices, fields, kind, [one for one in (variable, *shared) if one])
+    if shown.insignificant is not None:
+        title += "; pale: not significant"
     title += "; pale: does not differ from 0" * (certainty is not None)
-    state(drawn, title, 20.0 if panels else 6.0)
+    state(drawn, title, 20.0 if len(cells) > 1 else 6.0)
     return drawn
+
+
+def _places(wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Every combination of the values that were asked for along further dimensions."""
+    known = {name: value for name, value in wanted.items() if value is not None}
+    each = [[value] if np.ndim(value) == 0 else list(value) for value in known.values()]
+    return [dict(zip(known, values, strict=True)) for values in product(*each)]
+
+
+def _varying(places: list[dict[str, Any]]) -> str:
+    """What differs between the maps of a mode."""
+    names = [name for name in places[0] if len({place[name] for place in places}) > 1]
+    return " x ".join(f"{name}s" for name in names) or "maps"
+
+
+def _axes(ax: Any, grid: Grid, count: int, projection: Any) -> tuple[Axes, list[Axes]]:
+    """(the frame of a sheet, its panels), or one Axes that is both. Raises InvalidTypeError."""
+    if count > 1:
+        size, gap = panel_size(grid, count, COLUMNS)
+        return sheet(ax, count, size, COLUMNS, gap, projection)
+    if projection is not None and ax is not None:
+        raise InvalidTypeError(
+            "ax has its own projection; leave projection= out and make it so: "
+            "plt.subplots(subplot_kw={'projection': cartopy.crs.Robinson()})"
+        )
+    if projection is not None:
+        figure = pyplot().figure(figsize=map_size(grid))
+        ax = figure.add_axes((0.1, 0.14, 0.7, 0.72), projection=projection)
+    drawn = drawing_axes(ax, map_size(grid))
+    return drawn, [drawn]
 
 
 def _map_of(shown: Presentation, kind: str | None) -> tuple[str, FeatureMap]:
@@ -136,20 +183,13 @@ def _called(shown: Presentation, kind: str) -> str | None:
 
 
 def _pale(shown: Presentation, certainty: Any, indices: list[int]) -> Array:
-    """(components, p) True where a loading does not differ from 0. Raises InvalidInputError."""
+    """(components, p) True where a map does not differ from 0. Raises InvalidInputError."""
+    if shown.insignificant is not None and certainty is None:
+        return shown.insignificant[indices]
     if certainty is None:
         return np.zeros((len(indices), shown.n_features), np.bool_)
     errors = component_errors(shown, certainty, indices)
     return np.asarray(np.abs(shown.components[indices]) <= NORMAL_95 * errors)
-
-
-def _draw_pale(ax: Axes, grid: Grid, where: Array) -> None:
-    """White over the cells with a number."""
-    from matplotlib.colors import ListedColormap
-
-    x, y, values = _eastwards(grid, where)
-    veil: dict[str, Any] = {"cmap": ListedColormap(["white"]), "alpha": 0.65, "shading": "nearest"}
-    ax.pcolormesh(x, y, np.ma.masked_invalid(values), rasterized=True, linewidth=0, **veil)
 
 
 def _scale(fields: Array, kind: str) -> tuple[tuple[float, float], str]:
@@ -250,134 +290,14 @@ def _at(axis: AxisLabels, chosen: Mapping[str, Any]) -> tuple[AxisLabels, Array,
     return axis, numbers.reshape(-1), ", ".join(words)
 
 
-def _size(grid: Grid) -> tuple[float, float]:
-    """Inches of a map with a colourbar."""
-    rows, columns = (np.ptp(grid.y), np.ptp(grid.x)) if grid.globe else grid.shape
-    return 6.4, float(np.clip(5.4 * rows / (columns or 1) + 0.9, 2.6, 7.0))
-
-
-def _panel(grid: Grid, count: int) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Inches of a panel of a sheet that its map fills, and the gaps between panels, as shares."""
-    columns = min(count, COLUMNS)
-    rows = -(-count // columns)
-    width = 4.2 * columns / (columns + 0.2 * (columns - 1))
-    y, x = (np.ptp(grid.y), np.ptp(grid.x)) if grid.globe else grid.shape
-    height = float(np.clip(width * _aspect(grid) * y / (x or 1), 0.8, 4.0))
-    gap = 0.6 / height  # for a title and the numbers of an axis
-    inches = (height * (rows + (rows - 1) * gap) / 0.86 - 0.4) / rows
-    return (5.0, inches), (0.2, gap)
-
-
-def _aspect(grid: Grid) -> float:
-    """How much longer a degree of latitude is drawn than one of longitude."""
-    if not grid.globe or np.ptp(grid.y) >= 120:
-        return 1.0
-    middle = np.deg2rad(float(np.nanmean(grid.y)))
-    return float(min(1.0 / max(np.cos(middle), 0.25), 2.0))
-
-
-def _draw_field(
-    ax: Axes, grid: Grid, values: Array, limits: tuple[float, float], colours: str
-) -> Any:
-    """One field, with the coordinates and the coastlines of a globe. Returns the image."""
-    from matplotlib import colormaps
-    from matplotlib.ticker import MaxNLocator
-
-    x, y, values = _eastwards(grid, values)
-    low, high = limits
-    image = ax.pcolormesh(
-        x,
-        y,
-        np.ma.masked_invalid(values),
-        cmap=colormaps[colours],
-        vmin=low,
-        vmax=high,
-        shading="nearest",
-        rasterized=True,
-    )
-    ax.set_facecolor(LAND)
-    ax.set_axisbelow(False)
-    for spine in ax.spines.values():
-        spine.set_visible(True)
-    if not grid.globe:
-        ax.invert_yaxis()
-        ax.set_aspect("equal")
-        ax.set_xlabel(grid.names[1])
-        ax.set_ylabel(grid.names[0])
-        return image
-    ax.set_aspect(_aspect(grid))
-    extent = ax.get_xlim(), ax.get_ylim()
-    _draw_coastlines(ax, float(np.nanmax(x)) > 180)
-    ax.set_xlim(*extent[0])
-    ax.set_ylim(*extent[1])
-    for axis, values in ((ax.xaxis, grid.x), (ax.yaxis, grid.y)):
-        steps = [1, 3, 6, 10] if np.ptp(values) > 60 else [1, 2, 5, 10]  # 30 or 60 degrees
-        axis.set_major_locator(MaxNLocator(7, steps=steps))
-    ax.xaxis.set_major_formatter(_east)
-    ax.yaxis.set_major_formatter(_north)
-    return image
-
-
-def _eastwards(grid: Grid, values: Array) -> tuple[Array, Array, Array]:
-    """x, y and values from west to east, also across the meridian where the grid begins."""
-    x = grid.x
-    if not grid.globe or x.ndim != 1:
-        return x, grid.y, values
-    order = np.argsort(x, kind="stable")
-    return x[order], grid.y, values[:, order]
-
-
-def _east(degrees: float, _: float = 0.0) -> str:
-    turned = round((degrees + 180) % 360 - 180, 6) + 0.0
-    return _degrees(turned, "W", "E") if abs(turned) not in (0, 180) else f"{abs(turned):g}°"
-
-
-def _north(degrees: float, _: float = 0.0) -> str:
-    degrees = round(degrees, 6)
-    return _degrees(degrees, "S", "N") if degrees else "0°"
-
-
-def _degrees(value: float, below: str, above: str) -> str:
-    return f"{abs(value):g}°{below if value < 0 else above}"
-
-
-def _draw_coastlines(ax: Axes, eastward: bool) -> None:
-    """Coastlines that cartopy has on this machine.  eastward : longitudes run from 0 to 360."""
-    from matplotlib.collections import LineCollection
-
-    lines: list[Array] = []
-    for path in _coastline_files():
-        from cartopy.io import shapereader
-
-        for shape in shapereader.Reader(path).geometries():
-            for part in getattr(shape, "geoms", [shape]):
-                line = np.asarray(part.coords)[:, :2]
-                lines += [line, line + np.array([360.0, 0.0])] if eastward else [line]
-    if lines:
-        ax.add_collection(LineCollection(lines, colors=INK, linewidths=0.6), autolim=False)
-
-
-def _coastline_files() -> list[Path]:
-    """The file of the coastlines, if it lies on this machine; never by a download."""
-    try:
-        from cartopy import config
-    except ImportError:
-        return []
-    folders = [config[name] for name in ("pre_existing_data_dir", "data_dir", "repo_data_dir")]
-    place = Path("shapefiles", "natural_earth", "physical")
-    names = [f"ne_{scale}_coastline.shp" for scale in ("110m", "50m")]
-    found = [Path(folder, place, name) for name in names for folder in folders if folder]
-    return [path for path in found if path.is_file()][:1]
-
-
 def _title(
-    shown: Presentation, indices: list[int], field: Array, kind: str, places: list[str]
+    shown: Presentation, indices: list[int], fields: Array, kind: str, places: list[str]
 ) -> str:
     eofs = _called(shown, kind) is not None
     of = "".join(f", {one}" for one in ([] if eofs else [f"{kind} map"]) + places)
     if len(indices) > 1:
         what = f"{len(indices)} {'EOFs' if eofs else shown.plural}"
         return f"{what}{of}: {shown.carries(indices)}".rstrip(": ")
-    gone = int(np.isnan(field).sum())
+    gone = int(np.isnan(fields[0]).sum())
     land = f"; {gone:,} cells without observation are grey" if gone else ""
     return f"{shown.name(indices[0], _called(shown, kind))}{of}{land}"

@@ -13,11 +13,11 @@ from streampca.report.presentation import Presentable, Presentation
 
 Array = np.ndarray[Any, Any]
 VIEWS = ("x", "y")
-COMPLEX = "these scores are complex; draw plots.pcs(modes) or plots.map(modes, kind='phase')"
+COMPLEX = "these scores are complex; draw plots.pcs(model) or plots.map(model, kind='phase')"
 
 
 def presented(source: Any, view: str | None = None) -> Presentation:
-    """What there is to show of a result, a fitted estimator or complex modes.
+    """What there is to show of a result, a fitted estimator or patterns.
 
     view : "x" or "y" of a model of two views; None takes both, X first.
     Raises NotFittedError, InvalidInputError, InvalidTypeError.

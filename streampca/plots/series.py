@@ -28,7 +28,7 @@ def pcs(
     """Principal components as time series of unit variance, one below the other.
 
     result : a fitted estimator or a Decomposition; a model of two views, of which both series are
-        drawn; or complex modes, of which the real part and the amplitude are.
+        drawn; or of complex components, of which the real part and the amplitude are.
     mode : numbers from 1; those that it has.
     scores : (n, k) from ``transform``; None takes those of the training rows, if the fit kept them.
         Of two views those of both, ``model.transform(X, Y)``.
@@ -108,7 +108,7 @@ def _times(shown: Presentation, scores: Any, shape: tuple[int, ...]) -> tuple[Ar
     if values is None or values.shape != (n,):
         return np.arange(1, n + 1), "Sample"
     if values.dtype.kind == "O" and n and hasattr(values[0], "timetuple"):  # cftime
-        return np.array([_year(value) for value in values]), dim
+        return np.array([year(value) for value in values]), dim
     if values.dtype.kind not in "Miuf":
         return np.arange(1, n + 1), "Sample"
     return values, dim
@@ -190,7 +190,7 @@ def _legend(ax: Axes, shown: Presentation, shape: tuple[int, ...], imaginary: bo
         legend_beside(ax, own, names)
 
 
-def _year(date: Any) -> float:
+def year(date: Any) -> float:
     """A date of any calendar as a year with its fraction."""
     return float(date.year + (date.timetuple().tm_yday - 1 + date.hour / 24) / 365.25)
 

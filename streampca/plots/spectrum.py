@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from streampca.errors import InvalidInputError
+from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.plots.canvas import (
     INK,
     MUTED,
@@ -33,7 +33,12 @@ SHOWN = 50  # components by default: more would be too thin
 
 
 def scree(
-    result: Any, ax: Axes | None = None, *, n: int | None = None, certainty: Any = None
+    result: Any,
+    ax: Axes | None = None,
+    *,
+    n: int | None = None,
+    certainty: Any = None,
+    noise: Any = None,
 ) -> Axes:
     """Share of the TOTAL variance of each component, as bars on one axis.
 
@@ -42,6 +47,8 @@ def scree(
     n : how many components from the first; None shows at most 50.
     certainty : what :func:`streampca.bootstrap` returned: lines over the bars are 95 % intervals
         of the sample.
+    noise : what :func:`streampca.noise_test` returned: the grey steps are the 95 % quantiles of
+        the shares of noise, and bars that do not rise above them are pale.
 
     The axis is scaled to the shares, so that an elbow among small ones is visible. The title says
     what they add up to; ``plots.r2`` draws their running sum.
@@ -64,11 +71,14 @@ def scree(
     values, name, add_up = shown.scree
     values = values[:count]
     bars = drawing_axes(ax, (7.0, 4.0), grid="y")
-    bars.bar(np.arange(1, count + 1), values, width=0.75, color=PALETTE[0])
+    drawn = bars.bar(np.arange(1, count + 1), values, width=0.75, color=PALETTE[0])
     ends = values
+    if noise is not None:
+        ends = _draw_noise(bars, drawn, values, noise)
     if (sure := certain_of(shown, certainty)) is not None:
-        ends = _draw_sample(bars, values, sure.shares)
-        bars.legend(frameon=False)
+        ends = np.append(_draw_sample(bars, values, sure.shares), ends)
+    if noise is not None or sure is not None:
+        bars.legend(frameon=False, fontsize="small")
     largest = max(values.max(initial=0.0), ends.max(initial=0.0))
     top = next((top for top in SHARE_TOPS if top >= largest > 0), 1.0)
     bars.set_ylim(0.0, top)
@@ -82,6 +92,33 @@ def scree(
     first = f"{count} {shown.plural} carry" if count > 1 else f"{shown.plural[:-1]} carries"
     state(bars, f"The first {first} {shown.carries(range(count))}")
     return bars
+
+
+def _draw_noise(ax: Axes, bars: Any, values: Array, noise: Any) -> Array:
+    """Draw quantiles of noise over the bars, and return them.
+
+    Raises InvalidInputError, InvalidTypeError.
+    """
+    if not hasattr(noise, "quantile") or not hasattr(noise, "p_values"):
+        raise InvalidTypeError(
+            f"noise is a {type(noise).__name__}; expected what streampca.noise_test(model) returns"
+        )
+    known = min(len(values), len(noise.shares))
+    if not np.array_equal(noise.shares[:known], values[:known]):
+        raise InvalidInputError("noise is of another model than the picture")
+    ends: Array = noise.quantile()[:known]
+    for bar, value, end in zip(bars, values, ends, strict=False):
+        bar.set_alpha(1.0 if value > end else 0.35)
+    ax.hlines(
+        ends,
+        np.arange(known) + 0.55,
+        np.arange(known) + 1.45,
+        color=MUTED,
+        linewidth=1.6,
+        label=f"{noise.kind} noise, 95 %",
+        zorder=2.6,
+    )
+    return ends
 
 
 def _shown(result: Any, n: int | None) -> tuple[Presentation, int]:

@@ -163,6 +163,9 @@ def notices(result: Any, shown: Presentation) -> list[str]:
 def _scores(shown: Presentation, scores: Any, labels: Any) -> str:
     """The interactive figure, its description and its table."""
     views = [shown] if shown.other is None else [shown, shown.other]
+    drawn: Any = shown.scores if scores is None else scores
+    if np.iscomplexobj(drawn):
+        return '<p class="soft">These scores are complex: plots.pcs(model) draws them.</p>'
     values = scores_of(shown, scores)
     if values is not None and not values.shape[1]:
         return '<p class="soft">This fit kept no component, so that there are no scores.</p>'

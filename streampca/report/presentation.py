@@ -67,6 +67,7 @@ class Presentation:
         loadings_name what they are.
     correlations : of indices, (components, p) correlations of features with components.
     maps : the kinds of maps by name, the usual one first.
+    insignificant : (k, p) True where a map does not differ from 0, where that is known.
     left_out : numbers of the features without a part in the model, by cause.
     largest_feature : makes (name, share) of the one with most of the total variance, where
         features were neither scaled nor weighted.
@@ -99,6 +100,7 @@ class Presentation:
     loadings_name: str = "Loading on"
     correlations: Callable[[list[int]], Array] | None = None
     maps: Mapping[str, FeatureMap] = field(default_factory=dict)
+    insignificant: Array | None = None
     left_out: Mapping[str, Array] = field(default_factory=dict)
     largest_feature: Callable[[], tuple[str, float] | None] = lambda: None
     findings: Callable[[], list[str]] = list

@@ -35,6 +35,8 @@ class Ritz:
 class KrylovSpace:
     """A basis B of the search space, and S B, for a symmetric S that is known by its products.
 
+    S may be complex Hermitian: then so are all arrays where ``dtype`` is.
+
     The long arrays, (m, capacity), are held in ``held``; sums over m are float64. B need only be
     orthonormal to ``dtype``, that of the products' arithmetic: its Gram matrix is taken into
     account. After every product the Ritz vectors and their residuals are known without a pass.
@@ -55,6 +57,7 @@ class KrylovSpace:
     ) -> None:
         self.dtype = np.dtype(dtype)
         self.live = live
+        self._exact = np.result_type(self.dtype, np.float64)
         held = self.dtype if held is None else held
         self._basis = np.empty((capacity, m), held)  # rows, so that a few are contiguous
         self._products = np.empty((capacity, m), held)
@@ -100,19 +103,21 @@ class KrylovSpace:
             return np.zeros((rows.stop - rows.start, PROBES))
         h, out = probe_vectors(self.m), np.zeros((rows.stop - rows.start, PROBES))
         for piece in self._pieces(2 * out.shape[0]):
-            out += self._products[rows, piece].astype(np.float64, copy=False) @ h[piece]
-            out -= self._basis[rows, piece].astype(np.float64, copy=False) @ self.probed[piece]
+            out += self._products[rows, piece].astype(self._exact, copy=False) @ h[piece]
+            basis = self._basis[rows, piece].astype(self._exact, copy=False)
+            out -= basis @ self.probed[piece].conj()
         return out
 
     def _extended(self, old: Array, other: Array, first: int) -> Array:
         """basis' other over the columns so far; only the new rows and columns are computed."""
         d = self.size
-        full = np.zeros((d, d))
+        full = np.zeros((d, d), self._exact)
         full[:first, :first] = old
         for piece in self._pieces(d):
-            fresh = other[first:d, piece].astype(np.float64, copy=False)
-            full[:, first:] += self._basis[:d, piece].astype(np.float64, copy=False) @ fresh.T
-        full[first:, :first] = full[:first, first:].T  # S is symmetric
+            fresh = other[first:d, piece].astype(self._exact, copy=False)
+            basis = self._basis[:d, piece].astype(self._exact, copy=False)
+            full[:, first:] += basis.conj() @ fresh.T
+        full[first:, :first] = full[:first, first:].conj().T  # S is symmetric
         return full
 
     def _pieces(self, width: int) -> list[slice]:
@@ -123,14 +128,14 @@ class KrylovSpace:
 
         exact : residuals are those of the products; otherwise what follows gives their norms.
         """
-        cross = (self._cross + self._cross.T) / 2
+        cross = (self._cross + self._cross.conj().T) / 2
         values, rotation = scipy.linalg.eigh(cross, self._gram)
         values, rotation = values[::-1], np.ascontiguousarray(rotation[:, ::-1])
         if exact or self._coupling is None:
             squares = np.zeros(self.size)
             for piece in self._pieces(3 * self.size):
                 rest = self._residual(rotation, values, piece)
-                squares += np.einsum("ij,ij->j", rest, rest)
+                squares += np.einsum("ij,ij->j", rest, rest.conj()).real
             residual = np.sqrt(squares) * _unit(values)
         else:
             residual = np.linalg.norm(self._coupling @ rotation[self._last], axis=0)
@@ -141,8 +146,8 @@ class KrylovSpace:
         """(piece, columns) S x - value x, in units of the largest value: squares of small numbers
         would underflow."""
         d = self.size
-        image = self._products[:d, piece].T.astype(np.float64, copy=False) @ rotation
-        image -= (self._basis[:d, piece].T.astype(np.float64, copy=False) @ rotation) * values
+        image = self._products[:d, piece].T.astype(self._exact, copy=False) @ rotation
+        image -= (self._basis[:d, piece].T.astype(self._exact, copy=False) @ rotation) * values
         image /= _unit(values)
         return np.asarray(image)
 
@@ -162,8 +167,8 @@ class KrylovSpace:
         if some.size:
             turn = ritz.rotation[:, some] / ritz.values[some]
             found[:, some] = self._combined(self._products, turn)
-            factor = np.linalg.cholesky(found.T @ found)
-            found = scipy.linalg.solve_triangular(factor, found.T, lower=True).T
+            factor = np.linalg.cholesky(found.conj().T @ found)
+            found = scipy.linalg.solve_triangular(factor, found.conj().T, lower=True).conj().T
         return found
 
     def image_of(self, ritz: Ritz, k: int) -> Array:
@@ -188,14 +193,14 @@ class KrylovSpace:
             place.
         """
         leading = np.flatnonzero(ritz.residual > floor)[:width]
-        out = np.empty((self.m, width))
+        out = np.empty((self.m, width), self._exact)
         for piece in self._pieces(3 * self.size):
             rest = self._residual(ritz.rotation[:, leading], ritz.values[leading], piece)
             out[piece, : len(leading)] = rest
         norms = np.linalg.norm(out[:, : len(leading)], axis=0)
         out[:, : len(leading)] /= np.where(norms > 0, norms, 1.0)
         if width > len(leading):
-            out[:, len(leading) :] = _drawn(rng, self.m, width - len(leading), self.live)
+            out[:, len(leading) :] = self._drawn(rng, width - len(leading))
         return self.orthonormal(out)
 
     def following(self, rng: np.random.Generator) -> Array:
@@ -203,33 +208,38 @@ class KrylovSpace:
         outside of the space. Random where that is rounding. :meth:`add` it next."""
         product = self._products[self._last].T
         basis = self._basis[: self.size].T
-        block = product - basis @ np.linalg.solve(self._gram, basis.T @ product)
+        block = product - basis @ np.linalg.solve(self._gram, basis.conj().T @ product)
         block, triangle, _ = scipy.linalg.qr(block, mode="economic", pivoting=True)
         rounding = max(DEPENDENT, 10.0 * float(np.finfo(self.dtype).eps))
         largest = np.linalg.norm(product, axis=0).max(initial=0.0)
         weak = np.abs(np.diagonal(triangle)) <= rounding * largest
         if weak.any():
-            block[:, weak] = _drawn(rng, self.m, int(np.count_nonzero(weak)), self.live)
+            block[:, weak] = self._drawn(rng, int(np.count_nonzero(weak)))
         self._fresh = int(np.count_nonzero(weak))
         block = self.orthonormal(block, rounds=1 + bool(weak.any()))
-        self._coupling = block.T.astype(np.float64, copy=False) @ product
+        self._coupling = block.conj().T.astype(self._exact, copy=False) @ product
         return block
 
     def random(self, width: int, rng: np.random.Generator) -> Array:
         """(m, width) random directions, orthonormal to the space."""
         self._fresh = width
-        return self.orthonormal(_drawn(rng, self.m, width, self.live))
+        return self.orthonormal(self._drawn(rng, width))
+
+    def _drawn(self, rng: np.random.Generator, count: int) -> Array:
+        """(m, count) random directions, 0 where nothing is searched."""
+        return _drawn(rng, self.m, count, self.live, self._exact)
 
     def orthonormal(self, block: Array, rounds: int = 2) -> Array:
         """The block (m, b), orthonormal to the basis and in itself: in place, then in dtype."""
         d = self.size
         for _ in range(rounds):
-            inner = np.zeros((d, block.shape[1]))
+            inner = np.zeros((d, block.shape[1]), self._exact)
             for piece in self._pieces(d):
-                inner += self._basis[:d, piece].astype(np.float64, copy=False) @ block[piece]
+                basis = self._basis[:d, piece].astype(self._exact, copy=False)
+                inner += basis.conj() @ block[piece]
             inner = np.linalg.solve(self._gram, inner) if d else inner
             for piece in self._pieces(d):
-                block[piece] -= self._basis[:d, piece].T.astype(np.float64, copy=False) @ inner
+                block[piece] -= self._basis[:d, piece].T.astype(self._exact, copy=False) @ inner
             block = orthonormalised(block, self.live)
         return block.astype(self.dtype)
 
@@ -262,7 +272,7 @@ class KrylovSpace:
         for mine, theirs in ((self._basis, source._basis), (self._products, source._products)):
             for piece in self._pieces(d):
                 mine[: self.size, piece] = rotation.T @ theirs[:d, piece].astype(
-                    np.float64, copy=False
+                    self._exact, copy=False
                 )
         self._last, self._coupling = slice(0, 0), None
         self.probed = source.probed
@@ -273,9 +283,9 @@ class KrylovSpace:
         self._cross = self._extended(np.zeros((0, 0)), self._products, 0)
 
     def _combined(self, held: Array, rotation: Array) -> Array:
-        out = np.empty((self.m, rotation.shape[1]))
+        out = np.empty((self.m, rotation.shape[1]), self._exact)
         for piece in self._pieces(self.size):
-            out[piece] = held[: self.size, piece].T.astype(np.float64, copy=False) @ rotation
+            out[piece] = held[: self.size, piece].T.astype(self._exact, copy=False) @ rotation
         return out
 
 
@@ -284,9 +294,13 @@ def _unit(values: Array) -> float:
     return float(values.max(initial=0.0)) or 1.0
 
 
-def _drawn(rng: np.random.Generator, m: int, count: int, live: Array | None) -> Array:
+def _drawn(
+    rng: np.random.Generator, m: int, count: int, live: Array | None, dtype: Any = np.float64
+) -> Array:
     """(m, count) random directions, 0 where nothing is searched."""
     fresh = rng.standard_normal((m, count))
+    if np.dtype(dtype).kind == "c":
+        fresh = fresh + 1j * rng.standard_normal((m, count))
     return fresh if live is None else fresh * live[:, None]
 
 
@@ -303,14 +317,14 @@ def orthonormalised(block: Array, live: Array | None = None) -> Array:
     norms = np.linalg.norm(block, axis=0)
     turn: Array = np.diag(1.0 / np.where(norms > 0, norms, 1.0))
     for _ in range(3):  # the first time to unit columns
-        gram = np.zeros((block.shape[1],) * 2)
+        gram = np.zeros((block.shape[1],) * 2, np.result_type(block, np.float64))
         for piece in parts:
             block[piece] = block[piece] @ turn
-            gram += block[piece].T @ block[piece]
+            gram += block[piece].conj().T @ block[piece]
         values = np.linalg.eigvalsh(gram)
         if not values.size or not values[0] > INDEPENDENT * values[-1]:
             return _by_reflections(block, live)
-        turn = np.linalg.inv(np.linalg.cholesky(gram)).T
+        turn = np.linalg.inv(np.linalg.cholesky(gram)).conj().T
     return block
 
 
@@ -320,23 +334,24 @@ def _by_reflections(block: Array, live: Array | None) -> Array:
     weak = np.flatnonzero(size <= 1e-10 * max(size.max(initial=0.0), 1e-300))
     if weak.size:
         rng = np.random.default_rng(len(block))
-        q[:, weak] = _drawn(rng, len(block), weak.size, live)
+        q[:, weak] = _drawn(rng, len(block), weak.size, live, block.dtype)
         for _ in range(2):
             others = np.delete(q, weak, axis=1)
-            q[:, weak] -= others @ (others.T @ q[:, weak])
+            q[:, weak] -= others @ (others.conj().T @ q[:, weak])
             q[:, weak] = np.linalg.qr(q[:, weak])[0]
     return np.asarray(q)
 
 
 def start_block(directions: Array, width: int, live: Array, rng: np.random.Generator) -> Array:
-    """(m, width) orthonormal float64: known directions, completed by random ones.
+    """(m, width) orthonormal float64 (complex128): known directions, completed by random ones.
 
     live : (m,) False where every vector is exactly 0 (a constant feature).
     """
-    known = directions[:, :width].astype(np.float64, copy=False)
-    block = np.empty((len(known), width))
+    exact = np.result_type(directions, np.float64)
+    known = directions[:, :width].astype(exact, copy=False)
+    block = np.empty((len(known), width), exact)
     block[:, : known.shape[1]] = known
-    block[:, known.shape[1] :] = rng.standard_normal((len(known), width - known.shape[1]))
+    block[:, known.shape[1] :] = _drawn(rng, len(known), width - known.shape[1], None, exact)
     block[~live] = 0.0
     block = orthonormalised(block, live)
     block[~live] = 0.0  # QR leaves rounding

@@ -123,11 +123,9 @@ class ScoreSpace:
         scaling = (self.axes * times) @ self.axes.T
         return self._found(scaling @ covariance @ scaling, mean, scaling)
 
-    def of_features(self, covariance: Array, roots: Array) -> Resampled:
-        """Those of some of the features.
-
-        covariance : (r, r) in terms of the unit vectors of the rows.  roots : (r,) of the
-        variances of the sample; turns and scores are of these unit vectors.
+    def of_covariance(self, covariance: Array, roots: Array) -> Resampled:
+        """Those of a covariance (r, r), in its terms; of some of the features, of unit vectors of
+        the rows.  roots : (r,) by which these are smaller than scores.
         """
         found = self._found(covariance, np.zeros(len(covariance)), reciprocal(roots))
         return found._replace(on_scores=found.on_scores * roots[: self.k, None])

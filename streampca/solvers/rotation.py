@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,8 @@ class Rotation:
     """The result of a rotation.
 
     matrix : (k, k), rotated loadings = loadings @ matrix; orthogonal but for promax.
-    loadings : (p, k) rotated (for promax the pattern).
+    loadings : (p, k) rotated (for promax the pattern). Complex ones have a unitary rotation, and
+        squares stand for squared moduli everywhere.
     sweeps : over all pairs of columns.  angle : largest turn of the last sweep, radians.
     converged : whether that is within the tolerance.
     starts : from which it was looked for.  reached : of these, how many ended in this optimum.
@@ -48,7 +50,7 @@ class Rotation:
     def correlations(self) -> Array:
         """(k, k) correlations of the rotated factors, the identity but for promax."""
         inverse = np.linalg.inv(self.matrix)
-        return np.asarray(inverse @ inverse.T)
+        return np.asarray(inverse @ inverse.conj().T)
 
 
 def rotate_loadings(
@@ -71,6 +73,8 @@ def rotate_loadings(
     if method not in METHODS:
         raise InvalidInputError(f"method={method!r}; expected one of {', '.join(METHODS)}")
     weight = QUARTIMAX if method == "quartimax" else 1.0
+    if growth and np.iscomplexobj(loadings):
+        raise InvalidInputError("R's stopping rule is for real loadings; expected growth=0")
     if growth:
         simple = varimax_of_r(loadings, normalize=normalize, growth=growth, weight=weight)
     else:
@@ -101,7 +105,7 @@ def best_varimax(
         few = work[:, np.sort(rng.choice(work.shape[1], EXPLORED, replace=False))]
     turns = [first.matrix]
     for _ in range(count):
-        start = np.linalg.qr(rng.normal(size=(k, k)))[0]
+        start = np.linalg.qr(_normal(rng, k, work.dtype))[0]
         turns.append(_turn_all(start.T @ few, start, weight, MAX_SWEEPS, NEAR)[0])
     values = np.array([_criterion(turn.T @ few, weight) for turn in turns])
     ends = values >= values.max() * (1 - SAME_OPTIMUM)
@@ -135,10 +139,12 @@ def varimax(
     from the start. Columns are not reordered, and signs are not changed.
     Cost: k^2 / 2 times about 20 p flops a sweep, 5 to 20 sweeps; one copy of the loadings.
     Source: Kaiser 1958, "The varimax criterion for analytic rotation in factor analysis",
-    Psychometrika 23, section 4.
+    Psychometrika 23, section 4. Of complex loadings the optimum of a plane is the leading
+    eigenvector of a 3 x 3 matrix: Cardoso and Souloumiac 1993, "Blind beamforming for non-Gaussian
+    signals", IEE Proceedings F 140, appendix.
     """
     work = _work(loadings, normalize)
-    matrix = np.eye(len(work))
+    matrix = np.eye(len(work), dtype=work.dtype)
     if start is not None:
         work, matrix = start.T @ work, np.array(start)
     matrix, sweeps, largest = _turn_all(work, matrix, weight, max_sweeps)
@@ -149,8 +155,14 @@ def _work(loadings: Array, normalize: bool) -> Array:
     """(k, rows) a copy of the rows that are not zero, of length 1 where ``normalize``."""
     work = _rows_used(loadings)
     if normalize:
-        work /= np.sqrt(np.einsum("kp,kp->p", work, work))
+        work /= np.sqrt(np.einsum("kp,kp->p", work, work.conj()).real)
     return work
+
+
+def _normal(rng: np.random.Generator, k: int, dtype: Any) -> Array:
+    """(k, k) standard normal numbers."""
+    real = rng.normal(size=(k, k))
+    return real + 1j * rng.normal(size=(k, k)) if dtype.kind == "c" else real
 
 
 def _turn_all(
@@ -159,12 +171,12 @@ def _turn_all(
     """(matrix, sweeps, largest angle of the last): turn pairs of (k, rows) in place until none
     turns further."""
     sweeps, largest = 0, np.inf
+    find = _complex_turn if work.dtype.kind == "c" else _real_turn
     while sweeps < max_sweeps and largest > tolerance:
         sweeps, largest = sweeps + 1, 0.0
         for i, j in itertools.combinations(range(len(work)), 2):
-            angle = _plane_angle(work[i], work[j], weight)
+            angle, turn = find(work[i], work[j], weight)
             if abs(angle) > tolerance:
-                turn = _turn(angle)
                 work[[i, j]] = turn @ work[[i, j]]
                 matrix[:, [i, j]] = matrix[:, [i, j]] @ turn.T
             largest = max(largest, abs(angle))
@@ -173,7 +185,7 @@ def _turn_all(
 
 def _criterion(work: Array, weight: float) -> float:
     """What a rotation makes largest, of (k, rows) turned loadings."""
-    squares = work**2
+    squares = np.abs(work) ** 2
     return float(np.sum(squares**2) - weight * np.sum(squares.sum(axis=1) ** 2) / work.shape[1])
 
 
@@ -220,13 +232,14 @@ def promax(simple: Rotation, power: float = 4.0) -> Rotation:
     if not np.isfinite(power) or power < 1:
         raise InvalidInputError(f"power={power!r}; expected 1 or more, such as 4")
     x = simple.loadings
-    turn = np.linalg.solve(x.T @ x, x.T @ (x * np.abs(x) ** (power - 1.0)))
-    turn = turn * np.sqrt(np.diagonal(np.linalg.inv(turn.T @ turn)))
+    back = x.conj().T
+    turn = np.linalg.solve(back @ x, back @ (x * np.abs(x) ** (power - 1.0)))
+    turn = turn * np.sqrt(np.diagonal(np.linalg.inv(turn.conj().T @ turn)).real)
     return replace(simple, matrix=simple.matrix @ turn, loadings=_times(x, turn))
 
 
 def _rows_used(loadings: Array) -> Array:
-    """(k, rows) float64 copy of the rows that are not zero."""
+    """(k, rows) float64 or complex128 copy of the rows that are not zero."""
     if loadings.ndim != 2 or not loadings.shape[1] or not np.all(np.isfinite(loadings)):
         raise InvalidInputError(
             f"loadings have shape {loadings.shape}; expected finite numbers (features, components)"
@@ -234,7 +247,7 @@ def _rows_used(loadings: Array) -> Array:
     used = loadings[np.any(loadings != 0, axis=1)]
     if not len(used):
         raise InvalidInputError("all loadings are zero: there is nothing to rotate")
-    return np.array(used.T, dtype=np.float64, order="C")
+    return np.array(used.T, dtype=np.result_type(used, np.float64), order="C")
 
 
 def _plane_angle(x: Array, y: Array, weight: float) -> float:
@@ -251,11 +264,34 @@ def _plane_angle(x: Array, y: Array, weight: float) -> float:
     return float(np.arctan2(above, below)) / 4.0
 
 
-def _turn(angle: float) -> Array:
-    """(2, 2): (x, y) to (x cos + y sin, y cos - x sin)."""
+def _real_turn(x: Array, y: Array, weight: float) -> tuple[float, Array]:
+    """The angle of x and y, and (2, 2): (x, y) to (x cos + y sin, y cos - x sin)."""
+    angle = _plane_angle(x, y, weight)
     cosine, sine = np.cos(angle), np.sin(angle)
-    return np.array([[cosine, sine], [-sine, cosine]])
+    return angle, np.array([[cosine, sine], [-sine, cosine]])
+
+
+def _complex_turn(x: Array, y: Array, weight: float) -> tuple[float, Array]:
+    """The same of complex x and y: the angle, and (2, 2) unitary.
+
+    Turned by angle t and phase f, |x|^2 - |y|^2 is cos 2t (|x|^2 - |y|^2) + sin 2t (cos f Re 2x'y +
+    sin f Im 2x'y), linear in a unit vector of three entries, and |x|^2 + |y|^2 remains.
+    """
+    both = 2.0 * x.conj() * y
+    apart = np.stack([np.abs(x) ** 2 - np.abs(y) ** 2, both.real, both.imag])
+    sums = apart.sum(axis=1)
+    values, vectors = np.linalg.eigh(
+        apart @ apart.T - weight * np.multiply.outer(sums, sums) / len(x)
+    )
+    fourth = float(np.sum((np.abs(x) ** 2 + np.abs(y) ** 2) ** 2))
+    if values[2] - values[1] <= FLAT * fourth:
+        return 0.0, np.eye(2, dtype=complex)
+    first, second, third = vectors[:, 2] * (-1.0 if vectors[0, 2] < 0 else 1.0)
+    angle = float(np.arctan2(np.hypot(second, third), first)) / 2.0
+    phase = np.exp(-1j * np.arctan2(third, second))
+    cosine, sine = np.cos(angle), np.sin(angle) * phase
+    return angle, np.array([[cosine, sine], [-sine.conjugate(), cosine]])
 
 
 def _times(loadings: Array, matrix: Array) -> Array:
-    return np.asarray(loadings @ matrix, dtype=np.float64)
+    return np.asarray(loadings @ matrix, dtype=np.result_type(loadings, matrix, np.float64))

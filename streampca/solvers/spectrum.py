@@ -18,15 +18,19 @@ from streampca.kernels.band import leading_pairs
 #
 # Every route knows v'h after its first pass: directly where it has v, and as u'(Zh) / s where it
 # has only the left vectors (Z v = s u). So signs do not change when loadings are computed later.
+# A complex component is turned so that v'h is real and positive: sum of v times positive weights.
 
 
 def signs_of_components(vectors: Array) -> Array:
-    """(k,) of +1 and -1 for the columns of vectors (p, k)."""
-    return signs(vectors.T @ probe(0, len(vectors)))
+    """(k,) of +1 and -1 for the columns of vectors (p, k); of complex ones, of modulus 1."""
+    return signs(vectors.T @ probe(0, len(vectors))).conj()
 
 
 def signs(projections: Array) -> Array:
-    """(k,) of +1 and -1 from v'h; 0 counts as positive."""
+    """(k,) of +1 and -1 from v'h; 0 counts as positive. Of complex ones v'h over its modulus."""
+    if projections.dtype.kind == "c":
+        size = np.abs(projections)
+        return np.where(size > 0, projections / np.where(size > 0, size, 1.0), 1.0)
     return np.where(projections < 0, -1.0, 1.0)
 
 
@@ -36,6 +40,7 @@ LEAST_BANDED = 1024  # rows: LAPACK's own reduction is as fast below
 SHARE_BANDED = 8  # one in so many eigenpairs, at most
 LARGEST = 1e140  # largest entry of a symmetric matrix: sums of its squares are still finite
 
+LEAST_REST = 1e-12  # of the sum of all third powers: a smaller rest is rounding
 SMALLEST = 1e-146  # smallest singular value whose square is a normal float64
 
 
@@ -46,7 +51,7 @@ class Spectrum:
     values : (k,) descending, not negative.  vectors : (m, k) orthonormal columns.
     next_value : the eigenvalue after the last one here, or 0 where there is none.
     total : sum of all eigenvalues (the trace).  squares : sum of their squares.
-    rest_cubes : sum of the third powers of those that come after these; NaN where it is not known.
+    rest_cubes : sum of the third powers of those that come after these; NaN where not known.
     """
 
     values: Array
@@ -94,11 +99,12 @@ def eigh_lower(lower: Array, k: int | None = None) -> Spectrum:
         values, vectors = scipy.linalg.eigh(
             upper, lower=False, driver="evd", overwrite_a=True, check_finite=False
         )
+        rest = 0.0
     else:
-        values, vectors = _leading_in_place(lower, count)
+        values, vectors, rest = _leading_in_place(lower, count, squares)
     values = np.maximum(values[::-1], 0.0)
     vectors = np.ascontiguousarray(vectors[:, ::-1])
-    whole = Spectrum(values, vectors, 0.0, total, squares, 0.0 if count >= m else math.nan)
+    whole = Spectrum(values, vectors, 0.0, total, squares, rest)
     return whole if k is None else whole.head(k)
 
 
@@ -110,8 +116,8 @@ def by_band(m: int, count: int) -> bool:
     return m >= LEAST_BANDED and SHARE_BANDED * count <= m
 
 
-def _leading_in_place(lower: Array, count: int) -> tuple[Array, Array]:
-    """The last ``count`` eigenpairs, ascending.
+def _leading_in_place(lower: Array, count: int, squares: float) -> tuple[Array, Array, float]:
+    """The last ``count`` eigenpairs, ascending, and the ``rest_cubes`` after those.
 
     A reduction destroys the triangle that it reads, and the diagonal. So it reads a mirror image of
     the valid triangle, stored in the other one.
@@ -124,16 +130,20 @@ def _leading_in_place(lower: Array, count: int) -> tuple[Array, Array]:
     if found is None:
         np.fill_diagonal(lower, diagonal)
         mirror_lower(lower)
-        found = _leading_by_lapack(lower, count)
-    if len(found[0]) < count:  # bisection loses some of a subset among equal eigenvalues
-        np.fill_diagonal(lower, diagonal)
-        mirror_lower(lower)
-        values, vectors = _leading_by_lapack(lower, len(lower))
-        found = values[-count:], vectors[:, -count:]
+        values, vectors = _leading_by_lapack(lower, count)
+        if len(values) < count:  # bisection loses some of a subset among equal eigenvalues
+            np.fill_diagonal(lower, diagonal)
+            mirror_lower(lower)
+            values, vectors = _leading_by_lapack(lower, len(lower))
+        cubes = _cubes_after_lapack(lower, float(values[-1]) or 1.0, squares)
+        found = values[-count:], vectors[:, -count:], cubes
     for i, row in enumerate(lower):
         row[i + 1 :] = 0.0
     np.fill_diagonal(lower, diagonal)
-    return found
+    values, vectors, cubes = found
+    unit = float(values[-1]) or 1.0
+    rest = cubes - float(((values / unit) ** 3).sum())
+    return values, vectors, rest * unit * unit * unit if rest > LEAST_REST * cubes else math.nan
 
 
 def _leading_by_lapack(a: Array, count: int) -> tuple[Array, Array]:
@@ -149,10 +159,25 @@ def _leading_by_lapack(a: Array, count: int) -> tuple[Array, Array]:
     return values, vectors
 
 
+def _cubes_after_lapack(a: Array, unit: float, squares: float) -> float:
+    """The sum of the third powers of all eigenvalues, entries in this unit; NaN if not known.
+
+    dsyevr leaves in its argument the three diagonals that dsytrd makes of it. That is not in its
+    contract, so their squares are compared with those of the matrix.
+    """
+    with np.errstate(over="ignore", invalid="ignore"):  # where dsyevr rescaled, which shows below
+        d, beside = np.diagonal(a) / unit, (np.diagonal(a, 1) / unit) ** 2
+        found = float(d @ d + 2.0 * beside.sum())
+    if not (math.isfinite(found) and math.isclose(found, squares / unit / unit, rel_tol=1e-9)):
+        return math.nan
+    return float((d**3).sum() + 3.0 * (beside @ (d[1:] + d[:-1])))
+
+
 def svd_of_r(r: Array) -> Spectrum:
     """Eigenpairs of R'R from the singular values of R, without forming R'R.
 
-    r : (p, p) upper triangular. Values are squared singular values.
+    r : (p, p) upper triangular, or a complex factor of any height. Values are squared singular
+        values.
     """
     if not np.isfinite(r).all():
         raise NonFiniteError(f"the R factor overflowed; {RESCALE}")
@@ -162,7 +187,7 @@ def svd_of_r(r: Array) -> Spectrum:
     if 0.0 < singular[:1].max(initial=0.0) < SMALLEST:
         raise NonFiniteError(f"the squares of the R factor are too small for float64; {RESCALE}")
     values = singular**2
-    vectors = np.ascontiguousarray(vt.T)
+    vectors = np.ascontiguousarray(vt.conj().T)
     return Spectrum(values, vectors, 0.0, float(np.sum(values)), float(np.sum(values**2)), 0.0)
 
 
@@ -170,14 +195,17 @@ PROBES, TOGETHER = 128, 32  # random vectors for a trace, and how many are held 
 
 
 def with_rest_cubes(lower: Array, spectrum: Spectrum) -> Spectrum:
-    """The spectrum, and the sum of the third powers of the eigenvalues that come after it.
+    """The spectrum, with an estimate of ``rest_cubes`` where the decomposition leaves it unknown.
 
+    That is where the rest is so small that it is rounding of the sum over all.
     lower : (m, m) the matrix, as for :func:`eigh_lower`. Exact where m <= 128; else the standard
     error is the share sqrt(2 / 128) of the root of their sixth powers.
-    Cost: 512 m^2 flops, 1,024 m bytes.
+    Cost: none, or 512 m^2 flops and 1,024 m bytes.
     Source: Hutchinson 1990, "A stochastic estimator of the trace of the influence matrix for
     Laplacian smoothing splines", eq. 2.
     """
+    if not math.isnan(spectrum.rest_cubes):
+        return spectrum
     m, (values, v) = len(lower), (spectrum.values, spectrum.vectors)
     unit, total = float(values[:1].max(initial=0.0)) or 1.0, 0.0
     rng = np.random.default_rng(0)
@@ -206,8 +234,8 @@ def _sum_of_squares(lower: Array) -> float:
 def orthonormal_columns(v: Array, rank: int, dead: Array) -> None:
     """Make the columns of v orthonormal in their order, in place; complete those after ``rank``.
 
-    v : (p, k) float64 in Fortran order, p >= k. Needed where columns carry the rounding of long
-    sums.
+    v : (p, k) float64 or complex128 in Fortran order, p >= k. Needed where columns carry the
+    rounding of long sums.
     dead : rows that are exactly 0 in every column (constant or dropped features).
     Source: LAPACK's dgeqrf and dorgqr.
     """
@@ -216,9 +244,10 @@ def orthonormal_columns(v: Array, rank: int, dead: Array) -> None:
         v[:, j] = rng.standard_normal(len(v))
     v[dead] = 0.0
     room = 64 * v.shape[1]
-    q, tau, _, _ = scipy.linalg.lapack.dgeqrf(v, lwork=room, overwrite_a=1)
-    turned = np.diagonal(q) < 0  # R gets a positive diagonal, so that no column changes sign
-    q, _, _ = scipy.linalg.lapack.dorgqr(q, tau, lwork=room, overwrite_a=1)
+    lapack, name = scipy.linalg.lapack, "zungqr" if v.dtype.kind == "c" else "dorgqr"
+    q, tau, _, _ = getattr(lapack, f"{name[0]}geqrf")(v, lwork=room, overwrite_a=1)
+    turned = np.diagonal(q).real < 0  # R gets a positive diagonal, so that no column changes sign
+    q, _, _ = getattr(lapack, name)(q, tau, lwork=room, overwrite_a=1)
     if not np.shares_memory(q, v):
         raise InvalidInputError(f"v is {v.dtype}, strides {v.strides}; expected Fortran order")
     for j in np.flatnonzero(turned).tolist():  # at once, this would copy half of v

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import zarr
+from zarr.abc.store import Store
 
 from streampca.errors import (
     InvalidInputError,
@@ -23,6 +24,7 @@ from streampca.errors import (
 )
 from streampca.imported import weighing
 from streampca.matrix import ChunkedMatrix, concat_features
+from streampca.matrix.block import refuse_complex
 from streampca.matrix.kinds import is_sparse
 from streampca.paths import (
     PARQUET,
@@ -115,7 +117,7 @@ def open(
         or text (``.csv``, ``.tsv``, ``.tab``, ``.txt``, ``.data``; ``.gz``, ``.bz2``, ``.xz``
         too); an AnnData in memory; genotypes (``.bed``, ``.pgen``, ``.bgen``, ``.vcf.gz``,
         ``.bcf``, ``.geno``); a list of paths or a pattern (``chr*.bed``, ``chr{1..22}.pgen``,
-        ``sst_*.nc``), see ``join``; a ``zarr.Array`` or ``zarr.Group``
+        ``sst_*.nc``), see ``join``; a Zarr store, ``zarr.Array`` or ``zarr.Group``
         (one with ``call_genotype`` is a VCF Zarr); an xarray DataArray or Dataset; a Dask array
         (any graph, persisted or not) or data frame; a ``distributed.Future`` of an array or a data
         frame, or a list of them, stacked by rows; NumPy, lists; data frames of pandas, polars
@@ -228,6 +230,8 @@ def _as_wanted(matrix: ChunkedMatrix, dosages: bool | None, path: str = "") -> C
 def _of_one(source: Any, variable: str | None, options: dict[str, Any]) -> ChunkedMatrix:
     """The matrix of one file, store or object."""
     dim, missing_value = options["dim"], options["missing_value"]
+    if isinstance(source, Store):
+        source = zarr.open(source, mode="r")
     if paths_end(source, SUFFIXES) and (genotypes := format_of(source)) is not None:
         matrix = genotypes.open(source, options)
     elif isinstance(source, (str, os.PathLike)):
@@ -265,6 +269,10 @@ def _of_path(path: str, variable: str | None, options: dict[str, Any]) -> Chunke
         from streampca.sources.labelled.opening import from_netcdf
 
         return from_netcdf(path, variable, dim, group)
+    if name.endswith(".json"):
+        from streampca.sources.labelled.opening import from_references
+
+        return from_references(path, variable, dim)
     if not remote and os.path.isfile(path) and not name.endswith(".zip"):
         raise SourceError(f"{path}: {how_to_convert(path)}")
     node = open_array(path, options["storage_options"], external_links=options["external_links"])
@@ -424,14 +432,26 @@ def _of_table(table: Any, options: dict[str, Any]) -> ChunkedMatrix:
 # What estimators open.
 
 
-def as_matrix(source: Any, *, dim: Dim = None, missing_value: float | None = None) -> ChunkedMatrix:
-    """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``."""
+def as_matrix(
+    source: Any,
+    *,
+    dim: Dim = None,
+    missing_value: float | None = None,
+    complex_values: bool = False,
+) -> ChunkedMatrix:
+    """:func:`open` with the checks of an estimator, for ``fit`` and ``transform``.
+
+    complex_values : whether the method takes complex numbers, too.
+    """
     path = os.fspath(source) if isinstance(source, (str, os.PathLike)) else ""
     if path.lower().endswith(TABLES) if path else is_frame(source):
         from streampca.sources.ratings.recognition import refuse_ratings
 
         refuse_ratings(source)
     matrix = open(source, dim=dim, missing_value=missing_value)
+    if not complex_values:
+        at = "" if dim is None else f", dim={dim!r}"
+        refuse_complex(matrix.dtype, fit=f"ComplexEOF(2).fit(X{at})")
     for size, name in zip(matrix.shape, ("sample(s)", "feature(s)"), strict=True):
         if size == 0:
             raise InvalidInputError(

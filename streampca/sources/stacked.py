@@ -267,11 +267,15 @@ class Reader(ABC):
         """See :meth:`ChunkedMatrix.add_checksums`."""
 
 
+STEP_NBYTES = 64 << 20  # of a step of the first dimension that is not cut
+
+
 class StackedMatrix(ChunkedMatrix):
     """A reader's dimensions split into samples and features, each stacked in C order.
 
     sample_dims, feature_dims : dimension numbers, slowest first. Slices run along the first
-    dimension of an axis, so a block boundary is a multiple of the product of the others.
+    dimension of an axis. Where one step of it is large and no chunk holds two, as of the members
+    of an ensemble, they run along the second within each step.
     """
 
     def __init__(
@@ -303,12 +307,15 @@ class StackedMatrix(ChunkedMatrix):
     def _index(self, axis: int, start: int, stop: int) -> tuple[Index, int]:
         """The hyperrectangle that contains [start, stop), and the position of start in it."""
         index = [slice(0, size) for size in self.reader.shape]
-        inner = max(1, self._inner(axis))
-        first = self.dims[axis][0] if self.dims[axis] else None
-        if first is None:
-            return tuple(index), start
-        index[first] = slice(start // inner, -(-stop // inner))
-        return tuple(index), start - (start // inner) * inner
+        dims = self.dims[axis]
+        for number, dim in enumerate(dims):
+            inner = max(1, math.prod(self.reader.shape[d] for d in dims[number + 1 :]))
+            index[dim] = slice(start // inner, -(-stop // inner))
+            before = index[dim].start * inner
+            start, stop = start - before, stop - before
+            if index[dim].stop - index[dim].start != 1:
+                break
+        return tuple(index), start
 
     def read(self, axis: int, start: int, stop: int, buffer: Any = None) -> np.ndarray[Any, Any]:
         index, skip = self._index(axis, start, stop)
@@ -338,15 +345,24 @@ class StackedMatrix(ChunkedMatrix):
         return turned
 
     def chunk_edges(self, axis: int) -> np.ndarray[Any, Any] | None:
-        dims, inner = self.dims[axis], self._inner(axis)
-        if not dims:
-            return np.array([0, self.shape[axis]])
+        dims = self.dims[axis]
+        return self._edges(axis, dims) if dims else np.array([0, self.shape[axis]])
+
+    def _edges(self, axis: int, dims: tuple[int, ...]) -> np.ndarray[Any, Any] | None:
+        """Of these dimensions of the axis: steps of the first, or chunks within large steps."""
+        inner = math.prod(self.reader.shape[d] for d in dims[1:])
         edges = self.reader.edges(dims[0])
         if edges is None:
             if inner == 1:
                 return None
             edges = np.arange(self.reader.shape[dims[0]] + 1)
-        return np.asarray(edges, dtype=np.int64) * inner
+        edges = np.asarray(edges, dtype=np.int64) * inner
+        step = inner * self.shape[1 - axis] * self.dtype.itemsize
+        if len(dims) == 1 or step <= STEP_NBYTES or np.any(np.diff(edges) > inner):
+            return edges
+        within = self._edges(axis, dims[1:])
+        within = np.arange(inner) if within is None else within[:-1]
+        return np.append((edges[:-1, None] + within).ravel(), edges[-1:])
 
     def count_chunks(self, axis: int, start: int, stop: int) -> int:
         index, _ = self._index(axis, start, stop)

@@ -136,17 +136,18 @@ def understood(where: str) -> Iterator[None]:
         ) from error
 
 
-def check_fields(made: Any, where: str) -> None:
+def check_fields(made: Any, where: str, complex_values: bool = False) -> None:
     """Check that the plain fields of a dataclass have the types that it declares.
 
-    Arrays must hold numbers. Fields of other types are not checked.
-    Raises DamagedSourceError.
+    Arrays must hold numbers, complex ones only where that is expected. Fields of other types are
+    not checked. Raises DamagedSourceError.
     """
+    numbers = NUMBERS + "c" * complex_values
     for field in fields(made):
         value, declared = getattr(made, field.name), str(field.type)
         if value is None and declared.endswith("| None"):
             continue
-        if not _is(value, declared.removesuffix(" | None")):
+        if not _is(value, declared.removesuffix(" | None"), numbers):
             raise DamagedSourceError(
                 f"{where} is damaged: {field.name} is {value!r:.80}, expected {declared}"
             )
@@ -170,9 +171,9 @@ def check_shapes(made: Any, shapes: dict[str, tuple[int | None, ...]], where: st
             )
 
 
-def _is(value: Any, declared: str) -> bool:
+def _is(value: Any, declared: str, numbers: str = NUMBERS) -> bool:
     if declared == "Array":
-        return isinstance(value, np.ndarray) and value.dtype.kind in NUMBERS
+        return isinstance(value, np.ndarray) and value.dtype.kind in numbers
     if declared == "float":
         return isinstance(value, (int, float)) and not isinstance(value, bool)
     if declared == "Mapping[str, Any]":

@@ -8,6 +8,7 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
+import numpy as np
 from law_data import Data, Values
 from law_oracles import (
     RIDGES,
@@ -75,6 +76,7 @@ from streampca.accumulators import (
     TruncatedFactor,
     TwoWayStep,
 )
+from streampca.accumulators.grouped import ScaledGram
 from streampca.matrix import Block, Labels, Standardize
 
 
@@ -161,6 +163,11 @@ def cross_case(name: str, center: bool, scale: bool) -> Case:
     )
 
 
+def oracle_scaled_gram(d: Data) -> Values:
+    z = d.filled(d.operands["center"], d.operands["scale"])
+    return {"gram": (z @ z.T, 1.0 + np.sum(z**2))}
+
+
 CASES = [
     Case(
         "Moments",
@@ -181,6 +188,14 @@ CASES = [
     scatter_case("Scatter-uncentred", lambda: Scatter(center=False), False, holes="refuse"),
     scatter_case("FoldScatter", FoldScatter, True, holes="refuse"),
     scatter_case("MeanImputedScatter", MeanImputedScatter, True),
+    Case(
+        "ScaledGram",
+        ScaledGram,
+        lambda a: {"gram": a.gram()},
+        oracle_scaled_gram,
+        axis=1,
+        holes="refuse",
+    ),
     scatter_case("RFactor", RFactor, True, holes="refuse", factor=True),
     scatter_case(
         "RFactor-uncentred", lambda: RFactor(center=False), False, holes="refuse", factor=True

@@ -24,6 +24,7 @@ from streampca.passes import Running
 class Case:
     """x (n, p) with NaN; its samples count ``weights``, its features are multiplied by ``factors``.
 
+    calls : x holds genotypes, which are read as int8, features streamed.
     vectors : (d, k) unit vectors, of samples (``space`` 0) or features.  axis : streamed.
     """
 
@@ -35,11 +36,12 @@ class Case:
     axis: int
     vectors: np.ndarray
     rng: np.random.Generator
+    calls: bool = False
 
     @classmethod
-    def of(cls, seed: int) -> Case:
+    def of(cls, seed: int, calls: bool = False) -> Case:
         rng = np.random.default_rng(seed)
-        x = spectral(rng)
+        x = genotypes(rng) if calls else spectral(rng)
         n, p = x.shape
         if rng.random() < 0.3:
             x = x.copy()
@@ -48,7 +50,8 @@ class Case:
         weights = rng.uniform(0.5, 3, n) if rng.random() < 0.3 else np.ones(n)
         factors = rng.uniform(0.5, 2, p) if rng.random() < 0.3 else np.ones(p)
         space, axis = (int(one) for one in rng.integers(2, size=2))
-        case = cls(x, convention, weights, factors, space, axis, np.empty(0), rng)
+        axis = 1 if calls else axis
+        case = cls(x, convention, weights, factors, space, axis, np.empty(0), rng, calls)
         case.vectors = case.components()
         return case
 
@@ -85,7 +88,12 @@ class Case:
     def judged(self) -> Pairs:
         """What is proved, by the products of one or two reads."""
         roots = np.sqrt(self.weights)
-        reader = Reader(streampca.open(self.x), roots, self.factors, Running(progress=False))
+        opened = streampca.open(self.x)
+        if self.calls:
+            codes = np.where(np.isnan(self.x), -1, self.x).astype(np.int8)
+            order = "C" if self.rng.random() < 0.5 else "F"
+            opened = streampca.open(np.array(codes, order=order), missing_value=-1)
+        reader = Reader(opened, roots, self.factors, Running(progress=False))
         d, (basis, _) = len(self.vectors), basis_of(self.vectors)
 
         def images(vectors: np.ndarray) -> np.ndarray:
@@ -127,9 +135,15 @@ def spectral(rng: np.random.Generator) -> np.ndarray:
     return x.astype(np.float32) if rng.random() < 0.3 else x
 
 
-def violations(seed: int) -> list[str]:
+def genotypes(rng: np.random.Generator) -> np.ndarray:
+    """Counts of alleles, rare and common ones."""
+    n, p = (int(one) for one in rng.integers(5, 60, 2))
+    return rng.binomial(2, rng.beta(0.5, 0.5, p), (n, p)).astype(float)
+
+
+def violations(seed: int, calls: bool = False) -> list[str]:
     """What is claimed and false, by numpy.linalg of the whole matrix."""
-    case = Case.of(seed)
+    case = Case.of(seed, calls)
     z, v, found = case.prepared(), case.vectors, case.judged()
     s = z.T @ z if case.space else z @ z.T
     values, true = (one[..., ::-1] for one in np.linalg.eigh(s))

@@ -150,6 +150,12 @@ def test_models_of_genotypes_say_how_they_treated_them(tmp_path, calls):
         streampca.GenotypePCA(K, missing="pairwise", **quiet),
     ):
         assert streampca.certify(model.fit(bed), bed, **quiet).certified, model
+        saved = streampca.load(model.save(tmp_path / f"{model.missing} {model.scale}"))
+        assert streampca.certify(saved, bed, **quiet).certified, model  # by the ids of its samples
+    kept = streampca.GenotypePCA(K, keep=half, **quiet).fit(bed)
+    kept = streampca.load(kept.save(tmp_path / "kept"))
+    assert len(streampca.monitor(kept, bed, rows="fit").t2) == 50
+    assert "of 50 rows" in streampca.bootstrap(kept, bed, n_resamples=20).drawn
     # the last one, by its loadings alone, is not of the filled matrix
     assert not streampca.certify(model.components_, bed, scale="hwe", tol=1e-5, **quiet).certified
 
@@ -217,6 +223,8 @@ def test_models_are_read_by_what_they_are(x):
         obsm={"X_pca": pca.transform(x[:, :30])},
         varm={"PCs": loadings},
         var={"highly_variable": np.arange(40) < 30},
+        obs_names=list(map(str, range(120))),
+        var_names=[f"gene{i}" for i in range(40)],
     )
     assert streampca.certify(cells, x).certified
 
@@ -255,12 +263,46 @@ def test_variants_are_those_of_the_model(tmp_path, calls):
         assert streampca.certify(model, bed).certified
 
 
-def test_features_in_another_order_are_refused(x):
-    pandas, xarray = pytest.importorskip("pandas"), pytest.importorskip("xarray")
-    frame = pandas.DataFrame(x, columns=[f"f{i}" for i in range(40)])
-    for model in (sklearn.decomposition.PCA(K), streampca.PCA(K, progress=False)):
-        with pytest.raises(InvalidInputError, match="same order"):
-            streampca.certify(model.fit(frame), frame.iloc[:, ::-1])
+def test_rows_and_columns_go_by_their_names(x):
+    pandas = pytest.importorskip("pandas")
+    names = [f"r{i}" for i in range(120)], [f"f{i}" for i in range(40)]
+    frame, rng = pandas.DataFrame(x, *names), np.random.default_rng(4)
+    mixed = frame.iloc[rng.permutation(120), rng.permutation(40)]
+    some, weights = frame.iloc[::-2], np.linspace(1, 2, 40)
+    z, part = x - x.mean(axis=0), x[::-2] - x[::-2].mean(axis=0)
+    scores, few = (
+        pandas.DataFrame(scores_of(one), at.index) for one, at in ((z, frame), (part, some))
+    )
+    loadings = pandas.DataFrame(components_of(z), columns=names[1])
+    ours = streampca.PCA(K, weights=weights, progress=False)
+    for claim in (
+        scores,
+        loadings,
+        few,  # of a part of the samples
+        sklearn.decomposition.PCA(K).fit(frame),
+        ours.fit(frame),
+        streampca.PCA(K, progress=False).fit(some),
+        SimpleNamespace(
+            obsm={"X_pca": scores_of(part)},
+            varm={},
+            var={},
+            obs_names=some.index,
+            var_names=names[1],
+        ),
+    ):
+        assert streampca.certify(claim, mixed).certified, claim
+    assert not streampca.certify(scores.to_numpy(), mixed).certified
+    for claim, of in ((scores.rename("q{}".format), "samples"), (loadings.add_suffix("!"), "feat")):
+        with pytest.raises(InvalidInputError, match=f"{of}.* of the components are not in X"):
+            streampca.certify(claim, mixed)
+    with pytest.raises(
+        InvalidInputError, match=r"not of 10 of the 40 features of X: .*leave these"
+    ):
+        streampca.certify(ours.set_params(weights=None).fit(frame.iloc[:, :30]), mixed)
+
+
+def test_grids_in_another_order_are_refused(x):
+    xarray = pytest.importorskip("xarray")
     grid = xarray.DataArray(x.reshape(120, 5, 8), dims=("time", "lat", "lon"))
     grid = grid.assign_coords(lat=np.arange(5.0), lon=np.arange(8.0))
     model = streampca.PCA(K, progress=False).fit(grid)
@@ -276,6 +318,7 @@ def test_nothing_is_certified_where_nothing_varies(x):
         assert "has no variance" in found.verdict
 
 
+@pytest.mark.filterwarnings("ignore:.*MultiIndex:FutureWarning")  # of xeofs, in its own fit
 @pytest.mark.parametrize("package", ["dask_ml", "xeofs", "anndata"])
 def test_models_of_other_packages(package, x):
     pytest.importorskip(package)

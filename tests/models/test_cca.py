@@ -323,10 +323,10 @@ def test_labelled_rows_are_paired_and_counted() -> None:
         expected.transform(x[:, ::-1])
     with pytest.raises(InvalidInputError, match="X has 4 features, but the X view of this CCA is"):
         expected.transform(Y)
-    left, right = expected.result_.to_xarray()
-    np.testing.assert_array_equal(left["weights"].sel(a="c"), expected.x_weights_[2])
-    np.testing.assert_array_equal(right["cross_loadings"].T, expected.y_cross_loadings_)
-    assert left["weights"].attrs["long_name"] == "weights of the data"
+    whole = expected.result_.to_xarray()
+    np.testing.assert_array_equal(whole.weights_x.sel(a="c"), expected.x_weights_[2])
+    np.testing.assert_array_equal(whole.cross_loadings_y.T, expected.y_cross_loadings_)
+    assert whole.weights_x.attrs["long_name"] == "weights of the data"
 
 
 def test_lazy_rows_and_written_scores(tmp_path: Path) -> None:

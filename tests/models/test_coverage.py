@@ -114,7 +114,7 @@ def test_cross_loadings_have_p_values_on_other_rows_alone() -> None:
         outside.append(pearsonr(x[40:, 0], scores[40:, 0])[1] < 0.05)
     assert np.mean(inside) > 3 * 0.05
     assert np.mean(outside) <= REJECTED
-    assert not [name for name in model.result_.to_xarray()[0] if "p_value" in str(name)]
+    assert not [name for name in model.result_.to_xarray() if "p_value" in str(name)]
 
 
 @pytest.mark.parametrize(("n", "p"), [(60, 40), (40, 150)])

@@ -226,6 +226,22 @@ def test_names_of_the_data_keep_theirs():
     assert model.result_.to_xarray()["components"].dims == ("mode", "feature", "component")
 
 
+def test_components_are_called_modes_where_that_is_asked_for():
+    da = field(7)
+    model = PCA(2, svd_solver="gram").fit(da, dim="time")
+    before = model.transform(da)
+    with streampca.set_options(component_dim="mode"):
+        pcs = model.transform(da)
+        assert pcs.dims == ("time", "mode")
+        assert model.eof_.dataset().eofs.dims == ("mode", "lat", "lon")
+        rows = model.inverse_transform(before)  # of either name
+    xr.testing.assert_identical(rows, model.inverse_transform(pcs))
+    assert model.eof_.pcs().dims == ("time", "component")
+    xr.testing.assert_allclose(model.eof_.dataset(scores=pcs).pcs, before)
+    with pytest.raises(InvalidInputError, match="component_dim='pc'; expected one of"):
+        streampca.set_options(component_dim="pc")
+
+
 def coordinates():
     """A field with a coordinate of every kind."""
     da = field(7)

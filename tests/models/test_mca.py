@@ -91,7 +91,7 @@ def test_auto_takes_the_smaller_matrices() -> None:
 
 
 @pytest.mark.parametrize("solver", SOLVERS)
-def test_fields_with_land_and_weights(solver: str) -> None:
+def test_fields_with_land_and_weights(solver: str, tmp_path: Path) -> None:
     lat, lon = np.linspace(-60, 60, 10), np.arange(0, 360, 30.0)
     coords = {"time": np.arange(70), "lat": lat, "lon": lon}
     field = xr.DataArray(
@@ -121,12 +121,16 @@ def test_fields_with_land_and_weights(solver: str) -> None:
     u, s, _ = explicit(weighted(field), weighted(other))
     np.testing.assert_allclose(model.singular_values_, s[:3], rtol=1e-10)
     up_to_sign(model.x_patterns_, u[:, :3])
-    left, right = model.result_.to_xarray()
-    assert left["weights"].dims == ("component", "lat", "lon")
-    assert right["loadings"].sizes == {"component": 3, "lat": 5, "lon": 8}
-    np.testing.assert_array_equal(np.isnan(left["loadings"][0]), land)
-    assert left["loadings"].attrs["long_name"] == "correlations of the PCs with temperature"
-    assert left["weights"].attrs["variable_units"] == "K"
+    whole = model.result_.to_xarray()
+    assert whole.weights_x.dims == ("component", "lat_x", "lon_x")
+    assert whole.loadings_y.sizes == {"component": 3, "lat_y": 5, "lon_y": 8}
+    np.testing.assert_array_equal(np.isnan(whole.loadings_x[0]), land)
+    assert whole.loadings_x.attrs["long_name"] == "correlations of the PCs with temperature"
+    assert whole.weights_x.attrs["variable_units"] == "K"
+    shares = s[:3] ** 2 / np.sum(s**2)
+    np.testing.assert_allclose(whole.squared_covariance_fraction, shares, rtol=1e-6)
+    np.testing.assert_array_equal(whole.variance_fraction_y_by_x, model.redundancy_.y_by_x)
+    whole.to_netcdf(tmp_path / "mca.nc", engine="h5netcdf")
     a, b = model.transform(field, other.chunk(time=20))
     assert a.dims == b.dims == ("time", "component")
     assert b.chunks is not None

@@ -167,7 +167,7 @@ def test_every_exact_solver_gives_the_same_limits() -> None:
         result = PCA(K, solver=solver, ddof=ddof, progress=False).fit(X).result_
         unit = (300 - ddof) / 299
         cubes = result.rest_cubes * unit**3
-        assert cubes == pytest.approx(np.sum(whole.spectrum[K:] ** 3), rel=0.05)
+        assert cubes == pytest.approx(np.sum(whole.spectrum[K:] ** 3), rel=1e-9)
         for which in ("new", "fit"):
             found, expected = (limits_of(one, 0.01, which) for one in (result, whole))
             assert found["t2"].value == pytest.approx(unit * expected["t2"].value, rel=1e-3)

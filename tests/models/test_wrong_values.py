@@ -83,7 +83,6 @@ def test_what_takes_a_model_refuses_other_things(value, tmp_path):
         streampca.RotatedPCA(value).fit(X)
     for call in (
         streampca.rotate,
-        streampca.complex_modes,
         streampca.oscillation_patterns,
         lambda one: streampca.persistent_patterns(one, 2),
         lambda one: streampca.write_anndata(one, tmp_path / "cells.h5ad"),
@@ -95,7 +94,7 @@ def test_what_takes_a_model_refuses_other_things(value, tmp_path):
 
 
 def test_an_unfitted_model_is_not_fitted_yet():
-    for call in (streampca.rotate, streampca.complex_modes):
+    for call in (streampca.rotate,):
         with pytest.raises(streampca.errors.NotFittedError):
             call(streampca.PPCA(2))
     with pytest.raises(InvalidInputError, match="pca is sklearn's PCA"):

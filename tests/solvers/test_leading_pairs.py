@@ -82,6 +82,30 @@ def test_what_does_not_pass_goes_to_lapack(monkeypatch: Any) -> None:
 
 
 @pytest.mark.parametrize("band", [True, False])
+@pytest.mark.parametrize("name", ["flat", "steep", "spiked", "one", "huge"])
+def test_third_powers_of_the_rest(monkeypatch: Any, band: bool, name: str) -> None:
+    """From the reduced matrix; where they are lost in it, nothing, and then an estimate."""
+    values = {
+        "flat": np.linspace(2.0, 1.0, 120),
+        "steep": 0.9 ** np.arange(120.0),
+        "spiked": np.append([1e6] * 3, np.ones(117)),
+        "one": np.append(1.0, np.zeros(119)),
+        "huge": 1e70 / np.arange(1, 121),
+    }[name]
+    monkeypatch.setattr(spectrum, "LEAST_BANDED", 100 if band else 1000)
+    a, unit = np.tril(symmetric(values)), values[0]
+    found = eigh_lower(a.copy(), 5)
+    cubes = np.sum((values[5:] / unit) ** 3)
+    if name in ("spiked", "one"):
+        assert np.isnan(found.rest_cubes)
+        found = spectrum.with_rest_cubes(a, found)
+        assert found.rest_cubes / unit**3 == pytest.approx(cubes, rel=1e-4, abs=1e-25)
+    else:
+        assert found.rest_cubes / unit**3 == pytest.approx(cubes, rel=1e-9)
+        assert spectrum.with_rest_cubes(a, found) is found
+
+
+@pytest.mark.parametrize("band", [True, False])
 def test_the_lower_triangle_stays(monkeypatch: Any, band: bool) -> None:
     monkeypatch.setattr(spectrum, "LEAST_BANDED", 100 if band else 1000)
     a = np.tril(symmetric(np.arange(300.0)))

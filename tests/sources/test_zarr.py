@@ -429,7 +429,7 @@ def test_what_is_not_a_source(tmp_path):
         streampca.open(text)
     compound = zarr.create_array(str(tmp_path / "c"), shape=(3, 2), dtype="complex64")
     with pytest.raises(InvalidTypeError, match="Complex"):
-        streampca.open(compound)
+        streampca.PCA(1).fit(compound)
 
 
 @pytest.mark.parametrize(

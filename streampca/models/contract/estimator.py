@@ -18,7 +18,7 @@ import numpy as np
 
 from streampca.errors import InvalidTypeError, MemoryLimitError, NonFiniteError, not_fitted
 from streampca.kernels import Array
-from streampca.matrix import ChunkedMatrix, Labels
+from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.matrix.block import score_dtype
 from streampca.models.contract.request import seed_of
 from streampca.models.contract.scikit_learn import ScikitLearnContract
@@ -62,6 +62,7 @@ class Estimator(ScikitLearnContract):
     plan_: Plan  # of the last ``fit``; the method ``plan`` makes one in advance
     cost_: list[PassCost]
     dim_: Any = None
+    takes_complex: ClassVar[bool] = False  # whether X may hold complex numbers
 
     @classmethod
     def from_result(cls, result: Any) -> Any:
@@ -72,7 +73,8 @@ class Estimator(ScikitLearnContract):
 
     def _opened(self, X: Any, dim: Any) -> Any:
         """X as samples x features, or the pair of two views, before anything of it is read."""
-        return as_matrix(X, dim=dim, missing_value=self.missing_value)
+        code, takes = self.missing_value, self.takes_complex
+        return as_matrix(X, dim=dim, missing_value=code, complex_values=takes)
 
     def _request(self, *matrix: Any, **side: Any) -> Any:
         """The parameters, checked, and the side data bound to a matrix.
@@ -337,16 +339,22 @@ class Estimator(ScikitLearnContract):
         """What opens data as further rows of the fit.  result : None while it takes rows in."""
         running = self._running_once
         name, labels, code = type(self).__name__, self._labels_of_fit(), self._missing_code
-        return NewRows(name, labels, result, self.dim_, self.missing_value, code, running)
+        known = (name, labels, result, self.dim_, self.missing_value, code, running)
+        return NewRows(*known, self.takes_complex)
 
     def _missing_code(self, dtype: np.dtype[Any]) -> float | None:
         """The missing code of new data of this dtype that do not define one."""
         return self.missing_value
 
-    def _matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
-        """New data as samples x features, in the form that the maps of the result expect."""
+    def _matrix(
+        self, X: Any, dim: Any = None, remove: Any = None, fitted: AxisLabels | None = None
+    ) -> ChunkedMatrix:
+        """New data as samples x features, in the form that the maps of the result expect.
+
+        fitted : of X that holds the rows of the fit, the labels of these.
+        """
         result = self._fitted()
-        return result.as_rows(self._new_rows(result).matrix(X, dim, remove))
+        return result.as_rows(self._new_rows(result).matrix(X, dim, remove, fitted))
 
     def _options(self, rows: ChunkedMatrix | LazyRows) -> RowOptions:
         """The options of the parameters for such rows."""

@@ -25,20 +25,31 @@ from streampca.models.results.value_attributes import HOW, of_series
 from streampca.models.rows.labelled_rows import rows_of_scores
 from streampca.models.side_data.feature_names import is_xarray
 from streampca.solvers import Certificate
-from streampca.sources import as_matrix, counted
+from streampca.sources import counted
 from streampca.sources.dask.lazy import is_dask_frame
 
 OURS = ("builtins", "numpy", "streampca")
 
 
-def decomposition_of(model: Any, example: str) -> Decomposition:
-    """The result of a fitted linear model.  example : of a call, for the message.
+def decomposition_of(model: Any, example: str, complex_values: bool = False) -> Decomposition:
+    """The result of a fitted linear model.
 
+    example : of a call, for the message.  complex_values : whether that of complex data will do.
     Raises InvalidInputError for anything else, NotFittedError before the fit.
     """
     if not isinstance(model, LinearModel):
         raise InvalidInputError(f"got {in_words(model)}; expected a fitted model: {example}")
-    return model._fitted()
+    result = model._fitted()
+    return result if complex_values else of_real_data(result, example)
+
+
+def of_real_data(result: Decomposition, example: str) -> Decomposition:
+    """The result. Raises InvalidInputError where its components are complex."""
+    if result.takes_complex:
+        raise InvalidInputError(
+            f"a {result.method} has complex components; expected a model of real data: {example}"
+        )
+    return result
 
 
 def in_words(thing: Any) -> str:
@@ -79,7 +90,7 @@ class LinearModel(Estimator):
         result = self.fit(X, dim=dim, **weight)._fitted()
         if result.scores is None or is_dask_frame(X):  # which keeps its index
             return self.transform(X, dim=dim, remove=getattr(self, "remove", None))
-        matrix = as_matrix(X, dim=dim, missing_value=self.missing_value)
+        matrix = Estimator._opened(self, X, dim)
         values = np.array(result.scores, dtype=score_dtype(matrix.dtype))
         if self.whiten:
             values = whitened(values, result.score_deviation)

@@ -11,6 +11,7 @@ from streampca.errors import InvalidInputError, NoGapWarning, warn_caller
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
 from streampca.matrix.alignment import along, refuse_masked
+from streampca.matrix.block import refuse_complex
 from streampca.matrix.columns import label_array
 from streampca.matrix.names import match
 from streampca.models.contract.estimator import attach
@@ -197,7 +198,9 @@ def checked_covariance(S: Any, mean: Any, names: Any) -> tuple[Array, Array, Any
     names = _names(S) if names is None else names
     for name, one in (("S", S), ("mean", mean)):
         refuse_masked(one, name)
-    matrix = np.array(_rows_in_order(S), dtype=np.float64)
+    values = np.asarray(_rows_in_order(S))
+    refuse_complex(values.dtype, "S")
+    matrix = np.array(values, dtype=np.float64)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not matrix.size:
         raise InvalidInputError(f"S has shape {matrix.shape}; expected a square matrix")
     if not np.isfinite(matrix).all():

@@ -190,11 +190,17 @@ class OfObserved(RowMap):
             observed = np.flatnonzero(block.row_missing < block.shape[1])
             if len(observed) == block.length:
                 raise
-        found = np.full((block.length, self.width), np.nan, block.work_dtype)
-        if len(observed):
-            part = block.take_rows(observed)
-            found[observed] = self.rows(replace(part, stop=block.start + len(observed)))
+        if not len(observed):
+            return np.full((block.length, self.width), np.nan, block.work_dtype)
+        part = block.take_rows(observed)
+        some = self.rows(replace(part, stop=block.start + len(observed)))
+        found = np.full((block.length, self.width), np.nan, some.dtype)
+        found[observed] = some
         return found
+
+    def block_of(self, values: Any, missing_value: float | None) -> Block:
+        """As the map."""
+        return self.rows.block_of(values, missing_value)
 
     def scratch_nbytes(self, matrix: ChunkedMatrix) -> Callable[[int], int]:
         """As the map."""

@@ -72,6 +72,7 @@ def krylov(
     request: Request,
     shape: KrylovShape,
     passes: tuple[PassSpec, ...],
+    kind: type[Iteration] | None = None,
 ) -> Steps[Fitted]:
     """Look at the matrix once, then take steps until every component is certified.
 
@@ -79,9 +80,10 @@ def krylov(
     of a block of vectors, and with them Ritz vectors and their residuals. Stops when the bound
     of every component's angle is at most ``tol``, at ``max_passes``, or when the components that
     are not certified are not getting there.
+    kind : of iteration, where the matrix is complex.
     """
     earlier = planned.start
-    work = _Iteration(planned, matrix, request, shape, passes)
+    work = (kind or Iteration)(planned, matrix, request, shape, passes)
     if earlier is not None and work.adopts(earlier.iteration):
         going = work.evaluate()
     else:
@@ -94,7 +96,7 @@ def krylov(
     return (yield from work.fitted())
 
 
-class _Iteration:
+class Iteration:
     """One fit: the searched space, the column statistics, and the results of its steps."""
 
     def __init__(
@@ -138,7 +140,7 @@ class _Iteration:
         if sparse:
             operands["q"] = self.rng.standard_normal((self.shape.m, self.shape.width))
         if not self.shape.streamed and self.side.weights is not None:
-            operands["feature_weights"] = self.side.weights
+            operands["feature_weights"] = self._column_weights(self.side.weights)
         more: dict[str, Any] = {"maps": {}, "sinks": {}, "side_inputs": {}}
         holes = MemorySink(self.matrix.shape[0], 1, np.int64)
         if self.request.missing == "mean" and not self.shape.streamed:
@@ -151,7 +153,7 @@ class _Iteration:
         elif basis is not None:
             more["side_inputs"]["design"] = basis
         done = yield Pass(self.first, matrix=self.matrix, operands=operands, **more)
-        self.stats = done["columns"].columns()
+        self.stats = self._of_features(done["columns"].columns())
         if basis is not None and self.shape.streamed:
             self.removed = taken.values.T
         elif basis is not None:
@@ -162,6 +164,7 @@ class _Iteration:
             self.missing_by_sample = done["rows"].counts()
         else:
             self.missing_by_sample = holes.values[:, 0]
+        self._halve()
         eps = Resolution.of(self.matrix.dtype).eps
         self.scaling = self.request.standardize.resolve(self.stats, eps, self.side.weights)
         self._begin()
@@ -170,7 +173,7 @@ class _Iteration:
             directions = (
                 self._product(done["start"], operands["q"])
                 if sparse
-                else done["start"].directions()[0]
+                else self._as_vectors(done["start"].directions()[0])
             )
             known = width if sparse and self.shape.narrow else max(1, width - RANDOM)
             block = start_block(directions[:, :known], width, self.live_vectors, self.rng)
@@ -178,10 +181,42 @@ class _Iteration:
             block = orthonormalised(self._centred(block), self.live_vectors)
         self.block = self._centred(block).astype(self.dtype)
 
+    # Of a complex matrix, what is read are the parts of its features: these are other there.
+
+    def _of_features(self, stats: ColumnStats) -> ColumnStats:
+        """Statistics of features from those of columns."""
+        return stats
+
+    def _as_vectors(self, directions: Array) -> Array:
+        """(m, count) vectors of the space from directions of rows."""
+        return directions
+
+    def _column_weights(self, weights: Array) -> Array:
+        """Weights of columns from those of features."""
+        return weights
+
+    def _halve(self) -> None:
+        """Make what the look found of columns that of features."""
+
+    def _operands(self, center: Array | None, scale: Array | None) -> dict[str, Any]:
+        """Those of a step."""
+        known = {"center": center, "scale": scale}
+        return {"q": self.block} | {n: value for n, value in known.items() if value is not None}
+
+    def _as_probe(self, z_probe: Array) -> Array:
+        """(m,) Z h of the sums of a step."""
+        return z_probe
+
+    def _joined(self, product: Array) -> Array:
+        """(m, width) S times the block, of the sums of a step."""
+        return product
+
+    # -- the space --------------------------------------------------------------------------
+
     def _product(self, step: SubspaceStep, q: Array | None = None) -> Array:
         """(m, width) S times the block of a step, q if it is not the present one."""
         with np.errstate(over="ignore", invalid="ignore"):
-            product = step.finished(self.scaling.center, self.scaling.scale)
+            product = self._joined(step.finished(self.scaling.center, self.scaling.scale))
         if not np.isfinite(product).all():
             raise NonFiniteError(OVERFLOWED)
         return self._corrected(product, self.block if q is None else q)
@@ -190,13 +225,13 @@ class _Iteration:
         """S q without the error of rounded column means, and 0 for constant features."""
         product = self._centred(product)
         product[~self.live_vectors] = 0.0
-        low = self.stats.mean_low
+        low = np.asarray(self.stats.mean_low)
         if self.shape.streamed or self.removed is not None or not np.any(low):
             return product
         if not self.request.center:
             return product
         low = low if self.scaling.scale is None else low * reciprocal(self.scaling.scale)
-        return np.asarray(product - np.multiply.outer(self.weight * low, low @ q))
+        return np.asarray(product - np.multiply.outer(self.weight * low, low.conj() @ q))
 
     def _centred(self, columns: Array) -> Array:
         """Columns over the samples without their weighted mean, where features are streamed."""
@@ -223,7 +258,7 @@ class _Iteration:
         self.dimensions = int(np.count_nonzero(self.live_vectors))
         if self.shape.streamed and self.request.center:  # samples without their mean
             self.dimensions = max(1, self.dimensions - 1)
-        held = held_dtype(self.matrix, self.shape)
+        held = np.result_type(self.dtype, held_dtype(self.matrix, self.shape))
         self.space = KrylovSpace(
             self.shape.m, self.shape.capacity, self.dtype, self.live_vectors, held
         )
@@ -253,7 +288,7 @@ class _Iteration:
         """Trace of the scatter of the standardised matrix."""
         m2 = self.stats.m2
         if not self.request.center:
-            m2 = m2 + self.stats.weight * self.stats.mean**2
+            m2 = m2 + self.stats.weight * np.abs(self.stats.mean) ** 2
         scale = self.scaling.scale
         if scale is not None:
             m2 = np.divide(m2, scale**2, out=np.zeros_like(m2), where=scale > 0)
@@ -266,22 +301,17 @@ class _Iteration:
         center = self.scaling.center
         if self.removed is not None and not self.shape.streamed:
             center = np.zeros_like(center)  # residuals have no mean
-        known = {"center": center, "scale": self.scaling.scale}
-        standard = {name: value for name, value in known.items() if value is not None}
-        changed: dict[str, Any] = {"width": self.block.shape[1]}
+        operands = self._operands(center, self.scaling.scale)
+        changed: dict[str, Any] = {"width": operands["q"].shape[1]}
         if self.space.probed is not None:  # summed once
             changed |= {"probe": False, "measure": False}
         done = yield Pass(
-            self.step,
-            self.steps,
-            self.matrix,
-            changed={"step": changed},
-            operands={"q": self.block, **standard},
+            self.step, self.steps, self.matrix, changed={"step": changed}, operands=operands
         )
         one = done["step"]
         product = self._product(one)
         if self.z_probe is None and one.z_probe is not None:
-            self.z_probe = self._centred(one.z_probe[:, None])[:, 0]
+            self.z_probe = self._centred(self._as_probe(one.z_probe)[:, None])[:, 0]
         if one.probed is not None:
             self.space.probed = self._corrected(one.probed, probe_vectors(self.shape.m))
         with single_threaded_blas():
@@ -354,7 +384,7 @@ class _Iteration:
         )
         return ritz
 
-    def adopts(self, other: _Iteration | None) -> bool:
+    def adopts(self, other: Iteration | None) -> bool:
         """Begin with the space that an earlier fit of the same matrix searched, if it fits."""
         if other is None or other.shape.streamed != self.shape.streamed:
             return False
@@ -424,7 +454,7 @@ class _Iteration:
             fitted.components *= turn[:, None]
             return fitted
         assert self.z_probe is not None
-        turn = signs(vectors.T @ self.z_probe)
+        turn = signs(vectors.conj().T @ self.z_probe)
         u, s = vectors * turn, np.sqrt(spectrum.values)
         fitted.spectrum = replace(spectrum, vectors=u)
         fitted.scores = unweighted_rows(u * s, self.side.sample_weight)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -89,9 +90,14 @@ def scatter_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidat
 
 
 def solve_scatter(
-    planned: Planned[Any], *, matrix: ChunkedMatrix, request: Request, spec: PassSpec
+    planned: Planned[Any],
+    *,
+    matrix: ChunkedMatrix,
+    request: Request,
+    spec: PassSpec,
+    solve: Callable[..., Fitted] | None = None,
 ) -> Steps[Fitted]:
-    """Eigenvectors of the scatter matrix."""
+    """Eigenvectors of the scatter matrix.  solve : the sums; None is :func:`solve_accumulator`."""
     more: dict[str, Any] = {}
     counts: MemorySink | None = None
     if request.missing == "mean":
@@ -105,7 +111,8 @@ def solve_scatter(
         resolution = replace(resolution, work=np.dtype(np.float64))
     if _judges_counts(request):
         request.standardize.refuse_other_counts(sums.pop("columns").columns())
-    fitted = solve_accumulator(done, request, resolution, min(matrix.shape), removed)
+    solve = solve or solve_accumulator
+    fitted = solve(done, request, resolution, min(matrix.shape), removed)
     if matrix.shape[1] > NARROW:
         fitted.squared_in = str(work_dtype(matrix.dtype))
     if counts is not None:
@@ -137,19 +144,24 @@ def tsqr_candidates(matrix: ChunkedMatrix, request: Request) -> list[Candidate[F
 
 
 def solve_tsqr(
-    planned: Planned[Any], *, matrix: ChunkedMatrix, request: Request, spec: PassSpec
+    planned: Planned[Any],
+    *,
+    matrix: ChunkedMatrix,
+    request: Request,
+    spec: PassSpec,
+    solve: Callable[..., Fitted] | None = None,
 ) -> Steps[Fitted]:
-    """Singular vectors of the R factor."""
+    """Singular vectors of the R factor.  solve : as above."""
     removed, basis = None, request.side.basis
     resolution, limit = Resolution.of(matrix.dtype), min(matrix.shape)
     done = (yield Pass(spec)).accumulators.pop("r")
     if basis is not None:
         done, removed = factor_without(done, basis.shape[1])
-    return solve_accumulator(done, request, resolution, limit, removed)
+    return (solve or solve_accumulator)(done, request, resolution, limit, removed)
 
 
 @dataclass(frozen=True)
-class _Solved:
+class Solved:
     """The spectrum of an accumulator, with its error bounds."""
 
     spectrum: Spectrum
@@ -171,14 +183,17 @@ def solve_accumulator(
     resolution: Resolution,
     limit: int,
     removed: Removed | None = None,
+    stats: ColumnStats | None = None,
+    solve: Callable[..., Solved] | None = None,
 ) -> Fitted:
     """A PCA from a Scatter, MeanImputedScatter, RFactor or TruncatedFactor; no data are read.
 
     resolution : of what was accumulated.  limit : min(n, p), the most components there are.
     removed : what a design took out of it beforehand.
+    stats, solve : of the features, and of the sums over them; None: those of its columns.
     """
-    stats = stats_of_sums(accumulator)
-    dropped = np.flatnonzero(accumulator.missing >= accumulator.count)
+    stats = stats_of_sums(accumulator) if stats is None else stats
+    dropped = np.flatnonzero(stats.missing >= accumulator.count)
     scaling = request.standardize.resolve(stats, resolution.eps, request.side.weights)
     constant, scale = scaling.constant, scaling.scale
     constant[dropped] = False
@@ -186,11 +201,15 @@ def solve_accumulator(
     if scale is not None:
         still = still | (scale == 0.0)
     p = len(still)
-    varying = np.setdiff1d(np.flatnonzero(~still), dropped)
+    varies = ~still
+    varies[dropped] = False
+    varying = np.flatnonzero(varies)
     request.refuse_unused(len(varying), p)
     live = varying if varying.size else np.arange(1)  # where nothing varies: a component of 0
     limit = min(limit, len(live))
-    solve = _solve_factor if isinstance(accumulator, (RFactor, TruncatedFactor)) else _solve_sums
+    if solve is None:
+        factors = (RFactor, TruncatedFactor)
+        solve = _solve_factor if isinstance(accumulator, factors) else _solve_sums
     gone = None if removed is None else _scaled_columns(removed.explained, scale, live)
     one = solve(accumulator, request, scale, live, resolution, limit, gone)
     count = accumulator.count - (0 if gone is None else len(gone))
@@ -200,7 +219,7 @@ def solve_accumulator(
     divisor = request.divisor(accumulator.weight)
     vectors = kept.vectors
     if len(varying) < p:  # a constant column has a loading of exactly 0
-        vectors = np.zeros((p, k))
+        vectors = np.zeros((p, k), kept.vectors.dtype)
         vectors[varying] = kept.vectors[: len(varying)]
     components = np.array((vectors * signs_of_components(vectors)).T, order="C")
     certificate = certify(one.residual[:k], kept, one.floor, divisor, 1, one.rank, one.bounds(k))
@@ -256,7 +275,7 @@ def _scaled_columns(rows: Array, scale: Array | None, live: Array) -> Array:
     return rows[:, live] if scale is None else rows[:, live] * reciprocal(scale[live])
 
 
-def _with(spectrum: Spectrum, explained: Array | None) -> Spectrum:
+def with_explained(spectrum: Spectrum, explained: Array | None) -> Spectrum:
     """The larger sums from before a design was eliminated, which determine the rounding.
 
     explained : (r, live), with explained'explained what was taken off.
@@ -264,7 +283,7 @@ def _with(spectrum: Spectrum, explained: Array | None) -> Spectrum:
     if explained is None:
         return spectrum
     top = float(np.linalg.norm(explained, 2)) ** 2
-    total = spectrum.total + float(np.sum(explained**2))
+    total = spectrum.total + float(np.sum(np.abs(explained) ** 2))
     return replace(spectrum, values=spectrum.values + top, total=total)
 
 
@@ -276,29 +295,29 @@ def _solve_sums(
     resolution: Resolution,
     limit: int,
     explained: Array | None,
-) -> _Solved:
+) -> Solved:
     """From the scatter matrix."""
     lower = scaled_lower(accumulator.lower(), scale, live)
     with all_threads():
         spectrum, known, everything = solve_symmetric(lower, request, limit)
         residual = residual_norms(lower, spectrum)
-    summed = _with(spectrum, explained)
-    work, terms = _longest_sum(accumulator, resolution)
+    summed = with_explained(spectrum, explained)
+    work, terms = longest_sum(accumulator, resolution)
     longest = sum_floor(work, summed, terms)
-    rounding = _rounding(accumulator, scale, live, spectrum.vectors, longest)
+    rounding = entries_bound(accumulator, scale, live, spectrum.vectors, longest)
     floor = solver_floor(summed.values, len(lower))
     level = rank_floor(work, summed, terms, rounding)
     rank = min(numerical_rank(known, len(lower), floor + level), limit)
     if isinstance(accumulator, Scatter):  # rounding that forgotten rows left
         floor += accumulator.forgotten / _least(scale, live) ** 2
-    return _Solved(spectrum, known, everything, residual, floor, rank, rounding)
+    return Solved(spectrum, known, everything, residual, floor, rank, rounding)
 
 
 def _least(scale: Array | None, live: Array) -> float:
     return 1.0 if scale is None else float(scale[live].min()) or 1.0
 
 
-def _longest_sum(
+def longest_sum(
     accumulator: Scatter | MeanImputedScatter, resolution: Resolution
 ) -> tuple[np.dtype[Any], int]:
     """(the dtype of the sums, about how many rows are added in it)."""
@@ -307,7 +326,7 @@ def _longest_sum(
     return np.dtype(np.float64), accumulator.count
 
 
-def _rounding(
+def entries_bound(
     accumulator: Scatter | MeanImputedScatter,
     scale: Array | None,
     live: Array,
@@ -337,7 +356,7 @@ def _solve_factor(
     resolution: Resolution,
     limit: int,
     explained: Array | None,
-) -> _Solved:
+) -> Solved:
     """The solution from a factor of the scatter matrix, in float64 throughout."""
     factor = accumulator.r_factor() if isinstance(accumulator, RFactor) else accumulator.factor()
     if len(live) < factor.shape[1]:
@@ -348,7 +367,7 @@ def _solve_factor(
         spectrum = svd_of_r(factor)
         image = factor @ spectrum.vectors
         residual = np.linalg.norm(factor.T @ image - spectrum.vectors * spectrum.values, axis=0)
-    floor = solver_floor(_with(spectrum, explained).values, factor.shape[1])
+    floor = solver_floor(with_explained(spectrum, explained).values, factor.shape[1])
     if isinstance(accumulator, TruncatedFactor):
         floor += accumulator.lost
         total = spectrum.total + accumulator.lost_trace
@@ -356,4 +375,4 @@ def _solve_factor(
     size = max(accumulator.count, factor.shape[1])
     rank = min(numerical_rank(np.sqrt(spectrum.values), size), limit)
     everything = not spectrum.next_value  # else values were cut off
-    return _Solved(spectrum, spectrum.values, everything, residual, floor, rank)
+    return Solved(spectrum, spectrum.values, everything, residual, floor, rank)

@@ -1,4 +1,11 @@
-"""PCA from a single pass over samples that cannot be read again: approximate, with a bound."""
+"""PCA from a single pass over samples that cannot be read again: approximate, with a bound.
+
+Nothing in it is random. What each step cuts off is summed up, so that the certificate bounds the
+error of every component, whatever was lost. The leave-one-out estimate of Epperly and Tropp 2024
+(SIAM J. Sci. Comput. 46, A508, sections 3 and 4) says how answers vary with a random test matrix:
+here there is none, and of solver='randomized', whose start is random, the certificate has the
+residuals themselves. A direction that all columns of a start miss stays unseen by both.
+"""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Extended and Hilbert EOFs: matrices before a PCA, modes after it."""
+"""Extended, complex and Hilbert EOFs; patterns in time; weights of variables."""

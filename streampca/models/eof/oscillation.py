@@ -10,9 +10,9 @@ import numpy as np
 
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
-from streampca.matrix.labels import component_axis
+from streampca.matrix.components import component_axis
 from streampca.models.contract.request import whole_number
-from streampca.models.eof.hilbert import ComplexPatterns, complex_maps
+from streampca.models.eof.complex_result import ComplexPatterns, complex_maps
 from streampca.models.eof.time_lags import PCSeries, in_units_of_data
 from streampca.models.results.decomposition import Decomposition
 from streampca.models.results.value_attributes import of_map, of_pattern, of_series

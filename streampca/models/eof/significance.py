@@ -14,14 +14,16 @@ from streampca.errors import InvalidInputError, NonFiniteError
 from streampca.kernels import Array
 from streampca.matrix import Block, ChunkedMatrix, Labels, Standardize
 from streampca.matrix.alignment import by_dims, rows_along
-from streampca.matrix.labels import component_axis
+from streampca.matrix.components import component_axis
 from streampca.models.contract.request import array_of_numbers, side_data
 from streampca.models.decompose.eigenproblem import RowsSink
 from streampca.models.eof.time_lags import in_time, pairs_of
 from streampca.passes import Candidate, Pass, PassSpec, Planned, Running, Steps, choose, execute
+from streampca.report.presentation import FeatureMap, Presentation
 from streampca.sources import as_matrix, counted
 
 NAME = "correlation maps"
+RATE = 0.1  # false discovery rate below which maps are in full colour (Wilks 2016)
 STILL = 1e-12  # share of the variance of a feature below which nothing is left of it
 
 
@@ -50,6 +52,21 @@ class CorrelationMaps:
     p_values: Array
     adjusted_p_values: Array
     labels: Labels
+
+    def presentation(self) -> Presentation:
+        """What ``plots.map`` shows of them."""
+        return Presentation(
+            method=NAME,
+            labels=self.labels,
+            n_components=len(self.correlations),
+            pictures="plots.map",
+            component="Series ",
+            makes_scores="",
+            maps={
+                "correlation": FeatureMap(self.correlations.__getitem__, lambda _: "Correlation")
+            },
+            insignificant=~(self.adjusted_p_values < RATE),
+        )
 
     def to_xarray(self) -> Any:
         """All of these as an ``xarray.Dataset``."""
@@ -124,6 +141,20 @@ def correlation_maps(
         t = np.abs(found) * np.sqrt((sizes - 2.0) / (1.0 - found**2))
     p_values = 2.0 * scipy.stats.t.sf(t, sizes - 2.0)
     return CorrelationMaps(found, sizes, p_values, _adjusted(p_values), matrix.labels)
+
+
+def feature_memory(X: Any, dim: Any = None, remove: Any = None) -> Array:
+    """(p,) lag-one autocorrelations of the features, NaN where one does not vary: one pass.
+
+    X, dim, remove : as for :func:`correlation_maps`.
+    """
+    matrix = as_matrix(counted(X), dim=dim)
+    basis = side_data(matrix, remove=remove).basis
+    basis = np.zeros((matrix.shape[0], 0)) if basis is None else basis
+    pairs = pairs_of(*in_time(matrix.labels.samples), lag=1)
+    one = _candidate(matrix, np.zeros((matrix.shape[0], 0)), basis, pairs)
+    planned = choose(matrix, NAME, [one], None)
+    return np.asarray(execute(planned, Running(None, None, None)).answer[:, 0])
 
 
 def _series(scores: Any, matrix: ChunkedMatrix) -> Array:

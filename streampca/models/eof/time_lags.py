@@ -10,7 +10,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.models.contract.linear import decomposition_of
+from streampca.models.contract.linear import decomposition_of, of_real_data
 from streampca.models.contract.request import whole_number
 from streampca.models.results.decomposition import Decomposition
 from streampca.models.side_data.cycles import is_date
@@ -41,7 +41,7 @@ class PCSeries:
         example : of a call, for messages. Raises InvalidInputError.
         """
         known = isinstance(source, Decomposition)
-        result = source if known else decomposition_of(source, example)
+        result = of_real_data(source, example) if known else decomposition_of(source, example)
         if not result.principal:
             raise InvalidInputError(f"expected EOFs, not a {result.method}: {example}")
         most = min(result.n_components, result.rank)

@@ -196,7 +196,8 @@ def monitor(
     model : a fitted PCA, IncrementalPCA or GenotypePCA.  X : (n, p), as for its ``transform``.
     alpha : the share of rows in control that each limit lets through as false alarms; the two
         together about twice that.
-    rows : "new", or "fit" where X holds the rows of the fit, whose statistics are smaller.
+    rows : "new", or "fit" where X holds the rows of the fit, whose statistics are smaller; those
+        that the fit left out (``keep`` of GenotypePCA) are left out by their names.
     limits : "normal", for Gaussian rows: of T^2 by F (new rows) or beta (of the fit), of SPE by
         moments of the spectrum; "empirical", the quantiles of the rows of the fit, for any
         distribution; "auto" is "empirical" where ``reference`` has 10 / alpha rows or more.
@@ -231,7 +232,7 @@ def monitor(
     result = monitored(model)
     _check(alpha, rows, limits, reference)
     if not isinstance(reference, Monitor | None):
-        again = model._passes(model._matrix(reference, dim))
+        again = model._passes(model._matrix(reference, dim, None, result.fitted_samples))
         reference = _seen(again, RowDistances.of(result, again.options), "reference")
     known = None if reference is None else (reference.t2, reference.spe)
     if known is not None and result.n_samples and len(known[0]) != result.n_samples:
@@ -239,7 +240,8 @@ def monitor(
             f"reference has {len(known[0])} rows, and the fit had {result.n_samples}; expected the "
             "rows of the fit"
         )
-    passes = model._passes(model._matrix(X, dim, remove))
+    fitted = result.fitted_samples if rows == FIT else None
+    passes = model._passes(model._matrix(X, dim, remove, fitted))
     return watched(result, passes, alpha, rows, limits, known)
 
 

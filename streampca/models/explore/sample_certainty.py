@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,10 +15,13 @@ from streampca.errors import InvalidInputError
 from streampca.html import card, preformatted
 from streampca.kernels import Array, reciprocal
 from streampca.models.results.decomposition import PrincipalComponents
+from streampca.solvers.noise_edge import noise_p_values
 
 LEGEND = (
     "Intervals and angle (degrees) are of the sample; +- and angle <= bound the errors of the\n"
-    "computation.  -: the direction is not determined."
+    "computation. TW and parallel: probabilities that noise of independent rows has as much\n"
+    "variance, by Tracy and Widom (of scaled features) and by parallel analysis.\n"
+    "-: not determined."
 )
 INTERVALS = ("studentized", "percentile", "bca")
 
@@ -199,6 +203,7 @@ class SampleCertainty:
     left_out : what the model has no scores of, which enters by a bound.
     by_features : whether features were left out: then angles are those of unit scores, (n,).
     rescaled : whether each resample was divided by its own standard deviations.
+    axes : (r, p) what ``deviations`` are in terms of, where these are not components of the model.
 
     Examples
     --------
@@ -228,6 +233,7 @@ class SampleCertainty:
     scores: Array | None = None
     by_features: bool = False
     rescaled: bool = False
+    axes: Array | None = None
 
     @property
     def n_components(self) -> int:
@@ -236,8 +242,14 @@ class SampleCertainty:
 
     @property
     def exact(self) -> bool:
-        """Whether the scores span the rows: nothing is neglected."""
-        return self.left_out.variance <= 0
+        """Whether nothing is neglected: each is what a refit gives, divisors and all."""
+        return self.left_out.variance <= 0 and not self._stays
+
+    @property
+    def _stays(self) -> list[str]:
+        """Parameters of steps that a refit would do anew; features are scaled one by one."""
+        scaled = self.result.standardised and not (self.rescaled or self.by_features)
+        return ["scale"] * scaled + ["remove"] * self.result.removes
 
     def angles(self, level: float = 0.95) -> Array:
         """(k,) radians; the component of the population is within this angle, at this level.
@@ -269,6 +281,30 @@ class SampleCertainty:
         tilts = self.left_out.tilts(self.left_out.variance)
         return float(np.arcsin(np.sqrt(np.clip(square + tilts.sum(), 0.0, 1.0))))
 
+    @property
+    def noise(self) -> tuple[Array, Array]:
+        """(k,) twice: probabilities that noise alone has variances as large, for independent rows.
+
+        By the test of Tracy and Widom of what the components before leave, NaN where features were
+        not scaled or the sum of squared variances is not known; and by parallel analysis, for
+        features as variable as these. Cost: no read; 2 ms a component.
+        Source: :func:`streampca.solvers.tracy_widom_test`,
+        :func:`streampca.solvers.noise_edge.noise_p_values`.
+        """
+        result, k = self.result, self.n_components
+        unknown = np.full(k, np.nan)
+        of_rest, parallel = unknown, unknown
+        if result.standardised and np.isfinite(result.total_squares):
+            with suppress(InvalidInputError):  # fewer than ten variances
+                of_rest = result.tracy_widom().p_value[:k]
+        if result.feature_variance is not None and result.feature_mean is None:
+            variances = np.asarray(result.feature_variance, dtype=np.float64)
+            if result.divisors is not None:
+                variances = variances * reciprocal(np.asarray(result.divisors)) ** 2
+            freedom = result.weight - 1.0
+            parallel = noise_p_values(self.variances.values, variances, freedom)
+        return of_rest, parallel
+
     def component_errors(self, components: Sequence[int] | None = None) -> Array:
         """(k, p) standard errors of the entries of components (unit vectors).
 
@@ -286,12 +322,14 @@ class SampleCertainty:
             )
         r = self.deviations.shape[2]
         chosen = np.arange(self.n_components) if components is None else np.asarray(components)
-        axes = np.asarray(self.result.require_components()[:r], dtype=np.float64)
+        axes = self.axes
+        if axes is None:
+            axes = np.asarray(self.result.require_components()[:r], dtype=np.float64)
         squares = np.empty((len(chosen), axes.shape[1]))
         for i, one in enumerate(chosen.tolist()):
             turned = _covariance(self.deviations[:, one]) @ axes
             squares[i] = np.einsum("rp,rp->p", turned, axes)
-        if not self.exact:
+        if self.left_out.variance > 0:
             of_features = self._left_of_features(axes)
             squares += self.left_out.tilts(of_features, chosen)
         return np.sqrt(np.clip(squares, 0.0, 1.0))
@@ -337,13 +375,15 @@ class SampleCertainty:
         """One component a line: how sure the sample makes it, and the bounds of the arithmetic.
 
         level : of the intervals and of ``angle``, which are of the sample. "+-" and "angle <=" are
-        of the certificate. Angles are in degrees; "-" where a direction is not determined.
+        of the certificate, "TW" and "parallel" :attr:`noise`. Angles are in degrees; "-" where a
+        number or a direction is not determined.
         """
         certificate, shares = self.result.certificate, self.shares.interval(level)
         variances, angles = self.variances.interval(level), self.angles(level)
         size = f"{100 * level:g} % interval"
         head = f"{'component':>9} {'variance':>10} {size:>23} {'+-':>8}"
-        lines = [f"{head} {'share':>7} {size:>19} {'angle':>7} {'angle <=':>8}"]
+        head = f"{head} {'share':>7} {size:>19} {'angle':>7} {'angle <=':>8}"
+        lines, noise = [f"{head} {'TW':>7} {'parallel':>8}"], np.transpose(self.noise)
         for i, value in enumerate(self.variances.values[:rows]):
             of_sums = [np.nan] * 2
             if certificate is not None:
@@ -353,7 +393,8 @@ class SampleCertainty:
             lines.append(
                 f"{i + 1:>9} {value:>10.5g} {low:>10.5g} to {high:>9.5g} {bound} "
                 f"{self.shares.values[i]:>7.2%} {shares[i, 0]:>8.2%} to {shares[i, 1]:>7.2%} "
-                f"{_number(np.rad2deg(angles[i]), '7.3g')} {angle}"
+                f"{_number(np.rad2deg(angles[i]), '7.3g')} {angle} "
+                f"{_number(noise[i, 0], '7.2g')} {_number(noise[i, 1], '8.2g')}"
             )
         if self.n_components > rows:
             lines.append(f"      ... {self.n_components - rows} more")
@@ -368,7 +409,7 @@ class SampleCertainty:
     def remarks(self) -> list[str]:
         """What the numbers take as given, in sentences."""
         said = []
-        if not self.exact:
+        if self.left_out.variance > 0:
             share = self.left_out.variance / (self.result.total_variance or 1.0)
             said.append(
                 f"{share:.1%} of the variance lies in directions without scores. Components turn "
@@ -380,10 +421,10 @@ class SampleCertainty:
                     "Refits of the resamples would have first variances that are larger by about "
                     f"{shift:.1%}; that is not in the interval"
                 )
-        scaled = self.result.standardised and not self.rescaled
-        for name, stays in (("scale", scaled), ("remove", self.result.removes)):
-            if stays:
-                said.append(f"What {name}= does stays as in the fit; a refit would do it anew")
+        said += [
+            f"What {name}= does stays as in the fit; a refit would do it anew"
+            for name in self._stays
+        ]
         return said
 
     def to_dict(self, level: float = 0.95) -> dict[str, Any]:
@@ -397,6 +438,10 @@ class SampleCertainty:
         return found | {
             "level": level,
             "angle": self.angles(level).tolist(),
+            "noise": {
+                name: [None if np.isnan(one) else one for one in each.tolist()]
+                for name, each in zip(("tracy_widom", "parallel"), self.noise, strict=True)
+            },
             "left_out_variance": self.left_out.variance,
             "left_out_shift": self.left_out.shifts.tolist(),
             "certificate": certificate and certificate.to_dict(),
@@ -404,7 +449,9 @@ class SampleCertainty:
         }
 
     def __repr__(self) -> str:
-        known = "exact" if self.exact else "with a bound of what has no scores"
+        bounded = "with a bound of what has no scores" if self.left_out.variance > 0 else ""
+        stays = [f"{name} as in the fit" for name in self._stays]
+        known = ", ".join([bounded] * bool(bounded) + stays) or "exact"
         return f"<SampleCertainty: {self.method}, {self.drawn}; {known}>"
 
     def __str__(self) -> str:

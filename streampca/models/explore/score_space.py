@@ -11,7 +11,7 @@ import numpy as np
 from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
-from streampca.matrix.alignment import along, rows_along
+from streampca.matrix.alignment import along, rows_along, shared_places
 from streampca.models.contract.linear import LinearModel, decomposition_of
 from streampca.models.contract.request import whole_number
 from streampca.models.explore.sample_certainty import LeftOut
@@ -20,6 +20,7 @@ from streampca.models.results.score_scaling import check_spread
 from streampca.passes import single_threaded_blas
 from streampca.passes.settings import thread_count
 from streampca.solvers.resampling import MATCHES, Resampled, ScoreSpace, Units
+from streampca.sources import counted
 
 T = TypeVar("T")
 SHOWN = 50  # components by default
@@ -48,13 +49,18 @@ def count_of(n_components: int | None, r: int) -> int:
     return whole_number("n_components", n_components, 1, r)
 
 
+def check_match(match: str) -> None:
+    """Raise InvalidInputError for an unknown one."""
+    if match not in MATCHES:
+        raise InvalidInputError(f"match={match!r}; expected one of {MATCHES}")
+
+
 def score_space(
     model: Any, X: Any, scores: Any, n_components: int | None, match: str
 ) -> tuple[PrincipalComponents, ScoreSpace]:
     """The result, and the scores of its rows on components that have variance."""
     result = components_of(model)
-    if match not in MATCHES:
-        raise InvalidInputError(f"match={match!r}; expected one of {MATCHES}")
+    check_match(match)
     r = min(result.n_components, result.rank)
     values = _scores(model, result, X, scores)[:, :r]
     if result.fitted is not None and len(values) == len(result.fitted) > result.n_samples:
@@ -98,8 +104,12 @@ def _scores(model: LinearModel, result: PrincipalComponents, X: Any, scores: Any
     whitened = bool(getattr(model, "whiten", False))
     factor = result.score_deviation if whitened else np.ones(1)
     if X is not None:
-        found = np.asarray(model.transform(X, remove=getattr(model, "remove", None)))
-        return found.reshape(-1, result.n_components).astype(np.float64) * factor
+        remove, fitted = getattr(model, "remove", None), result.fitted_samples
+        passes = model._passes(model._matrix(counted(X), None, remove, fitted))
+        found = model._scored(passes, model._scores_map(X, passes.options))
+        places = shared_places(fitted, passes.matrix.labels.samples, "samples of the fit")
+        found = found if places is None else found[places]
+        return found.astype(np.float64) * factor
     if scores is not None:
         samples = result.labels.samples
         found = rows_along(result.unscaled_scores(scores, whitened), samples, "scores")
@@ -124,26 +134,33 @@ def units_of(result: PrincipalComponents, space: ScoreSpace, groups: Any, blocks
     """What is drawn. Raises InvalidInputError where it is too few."""
     n = len(space.scores)
     if blocks is not None:
-        return Units(n, block=block_length(blocks, space, groups))
-    if groups is None:
-        numbers = None
-    else:
-        labels = labels_of(groups, result.labels.samples, "groups")
-        fitted = result.fitted
-        labels = labels if fitted is None or len(labels) == n else labels[fitted]
-        numbers = numbered(labels, "groups")
-    units = Units(n, numbers)
-    if units.count < FEWEST:
-        raise InvalidInputError(f"{units.count} rows or groups; expected {FEWEST} or more to draw")
+        return Units(n, block=_block_length(blocks, n, groups))
+    units = Units(n, None if groups is None else row_groups(result, groups, None))
+    check_units(units)
     return units
 
 
-def block_length(blocks: Any, space: ScoreSpace, groups: Any) -> int:
+def check_units(units: Units) -> None:
+    """Raise InvalidInputError for too few."""
+    if units.count < FEWEST:
+        raise InvalidInputError(f"{units.count} rows or groups; expected {FEWEST} or more to draw")
+
+
+def row_groups(result: PrincipalComponents, groups: Any, blocks: Any) -> Array:
+    """(n,) numbers from 0 of the groups of the fitted rows, by labels or as consecutive blocks."""
+    samples = result.labels.samples
+    if blocks is not None:
+        n = len(result.fitted_samples)
+        return np.arange(n) // _block_length(blocks, n, groups)
+    labels = labels_of(groups, samples, "groups")
+    return numbered(labels if result.fitted is None else labels[result.fitted], "groups")
+
+
+def _block_length(blocks: Any, n: int, groups: Any) -> int:
     """Rows of a block. Raises InvalidInputError."""
     if groups is not None:
         raise InvalidInputError("blocks= are of a series and groups= of families; give one of them")
-    most = len(space.scores) // FEWEST
-    return whole_number("blocks", blocks, 1, most, why=f", so that {FEWEST} make the series")
+    return whole_number("blocks", blocks, 1, n // FEWEST, why=f", so that {FEWEST} make the series")
 
 
 def labels_of(values: Any, axis: AxisLabels, name: str) -> Array:

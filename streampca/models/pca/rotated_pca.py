@@ -13,7 +13,7 @@ from streampca.kernels import Array
 from streampca.matrix import ChunkedMatrix
 from streampca.models.contract.estimator import WeighsSamples, attach
 from streampca.models.contract.linear import LinearModel, decomposition_of, in_words
-from streampca.models.contract.registry import loaded
+from streampca.models.contract.registry import loaded, opened_as
 from streampca.models.contract.request import whole_number
 from streampca.models.decompose.empty_samples import ScoresEmptySamples
 from streampca.models.pca.pca import PCA
@@ -61,6 +61,7 @@ class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
     optima: int = 1
 
     principal: ClassVar[bool] = False
+    base_kind: ClassVar[type[PrincipalComponents]] = PrincipalComponents
 
     def permuted_parts(self, order: Array, sign: Array) -> dict[str, Any]:
         """The rotation and the correlations, (k, k), of components that change places or signs."""
@@ -107,7 +108,7 @@ class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
                 "components: k=...",
                 AccuracyWarning,
             )
-        kept = result.fields_of(PrincipalComponents)
+        kept = result.fields_of(cls.base_kind)
         kept |= {
             "method": method,
             "components": np.ascontiguousarray((unit * signs).T),
@@ -119,7 +120,7 @@ class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
         return cls(
             **kept,
             rotation=turn,
-            correlations=inverse @ inverse.T,
+            correlations=inverse @ inverse.conj().T,
             base_variance=np.array(result.explained_variance[:k]),
             base_method=result.method,
             sweeps=found.sweeps,
@@ -133,7 +134,7 @@ class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
         """The decomposition that was rotated: its first k components."""
         lengths, deviation = np.sqrt(self.explained_variance), np.sqrt(self.base_variance)
         back = np.linalg.inv(self.rotation).T * lengths / deviation[:, None]
-        kept = self.fields_of(PrincipalComponents)
+        kept = self.fields_of(self.base_kind)
         kept |= {
             "method": self.base_method,
             "components": back @ self.require_components(),
@@ -141,7 +142,7 @@ class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
         }
         if self.scores is not None:
             kept["scores"] = (self.scores / lengths) @ self.rotation.T * deviation
-        return PrincipalComponents(**kept)
+        return self.base_kind(**kept)
 
     def notes(self) -> list[str]:
         """As of a PCA, and whether other rotations are optima too."""
@@ -163,7 +164,7 @@ class RotatedDecomposition(PrincipalComponents, kind="rotated model"):
         """(k, p) projectors from standardised rows to scores."""
         deviation = np.sqrt(self.base_variance)
         inverse = np.linalg.inv(self.rotation) * np.sqrt(self.explained_variance)[:, None]
-        return np.asarray((inverse / deviation) @ self.unrotated().require_components())
+        return np.asarray((inverse.conj() / deviation) @ self.unrotated().require_components())
 
     @property
     def structure(self) -> Array:
@@ -261,9 +262,11 @@ class RotatedPCA(ScoresEmptySamples, WeighsSamples, LinearModel):
     ((2, 2), True)
     """
 
+    base_class: ClassVar[type[LinearModel]] = PCA
+
     def __init__(
         self,
-        pca: PCA | None = None,
+        pca: Any = None,
         method: str = "varimax",
         k: int | None = None,
         *,
@@ -281,7 +284,7 @@ class RotatedPCA(ScoresEmptySamples, WeighsSamples, LinearModel):
     @classmethod
     def from_result(cls, result: Any) -> Self:
         """The estimator of a rotated result that was saved."""
-        model: Self = attach(cls(PCA.restored(result.settings), result.method), result)
+        model: Self = attach(cls(cls.base_class.restored(result.settings), result.method), result)
         model.k = result.n_components
         return model
 
@@ -319,13 +322,15 @@ class RotatedPCA(ScoresEmptySamples, WeighsSamples, LinearModel):
 
     # -- the settings of the PCA ----------------------------------------------------------------
 
-    def _base(self) -> PCA:
-        if self.pca is not None and not isinstance(self.pca, PCA):
+    def _base(self) -> Any:
+        kind = self.base_class
+        if self.pca is not None and not isinstance(self.pca, kind):
+            name = kind.__name__
             raise InvalidInputError(
-                f"pca is {in_words(self.pca)}; expected a PCA of streampca: RotatedPCA(PCA(3)). "
-                "Another fitted model: streampca.rotate(model)"
+                f"pca is {in_words(self.pca)}; expected a {name} of streampca: "
+                f"{type(self).__name__}({name}(3)). Another fitted model: streampca.rotate(model)"
             )
-        return PCA() if self.pca is None else self.pca
+        return kind() if self.pca is None else self.pca
 
     def check_types(self) -> None:
         """Those of the parameters of the PCA. Raises InvalidInputError."""
@@ -381,7 +386,9 @@ def rotate(
     """Rotate a fitted model or result towards simple structure; no data are read.
 
     source : a fitted PCA (or another estimator of ours), which gives a fitted
-        :class:`RotatedPCA`; or a Decomposition, which gives a :class:`RotatedDecomposition`.
+        :class:`RotatedPCA`; or a Decomposition, which gives a :class:`RotatedDecomposition`; or a
+        model of two views or its result, which gives one of its own kind (also:
+        ``MCA(5, rotation="varimax")``).
     method : "varimax", "quartimax", or "promax" (factors may correlate).
     k : how many leading components to rotate; None = all that vary. The answer depends on it.
     normalize : Kaiser's row normalisation: features count the same, however much they share.
@@ -405,13 +412,14 @@ def rotate(
     >>> rotate(PCA(2).fit(X), "promax").result_.correlations.shape
     (2, 2)
     """
-    if isinstance(source, Decomposition):
-        return source.rotate(method, k, normalize=normalize, power=power, restarts=restarts)
-    result = decomposition_of(source, "streampca.rotate(pca.fit(X))")
-    parameters = {name: v for name, v in source.get_params().items() if name in PCA.parameters}
-    model = RotatedPCA(
-        PCA(**parameters), method, k, normalize=normalize, power=power, restarts=restarts
-    )
+    options: dict[str, Any] = {"normalize": normalize, "power": power, "restarts": restarts}
+    if hasattr(source, "rotate"):  # a result, or a model of two views
+        return source.rotate(method, k, **options)
+    result = decomposition_of(source, "streampca.rotate(pca.fit(X))", complex_values=True)
+    kind: Any = opened_as(result.rotated_as[0])
+    base, given = kind.base_class, source.get_params()
+    pca = base(**{name: value for name, value in given.items() if name in base.parameters})
+    model = kind(pca, method, k, **options)
     attach(model, model._rotated(result))
     model.dim_ = getattr(source, "dim_", None)
     return model

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
@@ -26,6 +26,7 @@ import numpy as np
 
 from streampca.accumulators import FeatureProjection, Reconstruction
 from streampca.errors import InvalidInputError, shorten
+from streampca.imported import load_public
 from streampca.kernels import Array, reciprocal
 from streampca.matrix import AxisLabels
 from streampca.models.results.eof_views import EofViews
@@ -82,6 +83,7 @@ class Decomposition(LinearResult):
     """
 
     instead: ClassVar[Mapping[str, str]] = {}  # method that this kind lacks -> what to use
+    rotated_as: ClassVar[tuple[str, str]] = ("RotatedPCA", "rotated model")  # estimator, kind
 
     @property
     def estimator(self) -> str:
@@ -103,7 +105,9 @@ class Decomposition(LinearResult):
         restarts: int = RESTARTS,
     ) -> Any:
         """The first k components rotated by "varimax" or "promax": ``streampca.rotate``."""
-        rotated: Any = self.kinds["rotated model"]
+        name, kind = self.rotated_as
+        load_public(name)
+        rotated: Any = self.kinds[kind]
         options = {"normalize": normalize, "power": power, "restarts": restarts}
         return rotated.of(self, method, k, **options)
 
@@ -127,7 +131,8 @@ class Decomposition(LinearResult):
             ids name, in an AnnData with ``feature_name`` or ``gene_symbols``, go by these symbols.
         Raises InvalidInputError.
         """
-        if component not in range(self.n_components) or sign not in (None, 1, -1):
+        signs = (None,) if self.takes_complex else (None, 1, -1)
+        if component not in range(self.n_components) or sign not in signs:
             raise InvalidInputError(
                 f"component={component!r}, sign={sign!r}; expected a component from 0 to "
                 f"{self.n_components - 1}, and a sign of 1, -1 or None"
@@ -283,11 +288,6 @@ class Decomposition(LinearResult):
         """(k + 1,) share of the variance of the fit that 0, 1, ..., k components carry."""
         return np.concatenate([[0.0], np.cumsum(self.explained_variance_ratio)])
 
-    def fields_of(self, kind: type[Decomposition]) -> dict[str, Any]:
-        """The fields that another kind has too, by name."""
-        known = {field.name for field in fields(self)}
-        return {one.name: getattr(self, one.name) for one in fields(kind) if one.name in known}
-
 
 def _bound(value: float, most: float) -> str:
     """A bound as an entry of the table; in words if it is uninformative."""
@@ -378,6 +378,12 @@ class PrincipalComponents(OrthogonalProjection, kind="model"):
         """
         rows, scores = self.fitted_scores()
         return [holders(one, self.labels.samples, rows) for one in concentrations(scores)]
+
+    @property
+    def fitted_samples(self) -> AxisLabels:
+        """The labels of the rows that were fitted."""
+        samples = self.labels.samples
+        return samples if self.fitted is None else samples.pick(self.fitted)
 
     def fitted_scores(self) -> tuple[Array, Array]:
         """(m,) numbers of the fitted rows, and their scores, (m, k), on components within the rank;

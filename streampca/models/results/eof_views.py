@@ -12,6 +12,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels
 from streampca.matrix.alignment import rows_along
+from streampca.matrix.block import refuse_complex
 from streampca.models.results.linear_result import LinearResult
 from streampca.models.results.score_scaling import (
     SCALING,
@@ -76,6 +77,8 @@ class EofViews:
         result, samples = self.result, self.result.labels.samples
         scores = rows_along(result.unscaled_scores(scores), samples, "scores")
         values: Array = scores.reshape(-1, result.n_components)
+        if not result.takes_complex:
+            refuse_complex(values.dtype, "scores")
         if len(values) == result.n_samples == result.weight:
             check_spread(values, result)
         return values

@@ -58,7 +58,7 @@ class ResidualResult(Result):
         """Check types and shapes after loading. Raises DamagedSourceError."""
         super().check(where)
         if self.removal is not None:
-            self.removal.check(self.n_features, where)
+            self.removal.check(self.n_features, where, self.takes_complex)
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
@@ -239,7 +239,7 @@ class LinearResult(ResidualResult):
     def feature_covariances(self, components: Any = slice(None)) -> Array:
         """(components, p) covariances of features with scores of unit variance, in the units of
         the data; NaN where a filter left a feature out.  components : indices of some."""
-        covariances = np.array(self.structure[:, components].T, dtype=np.float64, order="C")
+        covariances = np.array(self.structure[:, components].T, order="C")
         covariances[:, self.filtered] = np.nan
         return covariances if self.divisors is None else covariances * self.divisors
 

@@ -114,6 +114,7 @@ class Result:
     plan: Mapping[str, Any] = field(default_factory=dict)
     scores: Array | None = shaped(None, "k", optional=True)
 
+    takes_complex: ClassVar[bool] = False  # whether rows and scores may be complex
     kind: ClassVar[str] = ""
     kinds: ClassVar[dict[str, type[Result]]] = {}  # by the kind in a saved document
 
@@ -220,6 +221,11 @@ class Result:
     def notes(self) -> list[str]:
         """Lines that ``streampca info`` adds about this kind."""
         return []
+
+    def fields_of(self, kind: type[Result]) -> dict[str, Any]:
+        """The fields that another kind has too, by name."""
+        known = {field.name for field in fields(self)}
+        return {one.name: getattr(self, one.name) for one in fields(kind) if one.name in known}
 
     @property
     def identity(self) -> tuple[Any, ...]:
@@ -355,7 +361,7 @@ class Result:
 
     def check(self, where: str) -> None:
         """Check types and shapes after loading. Raises DamagedSourceError."""
-        check_fields(self, where)
+        check_fields(self, where, self.takes_complex)
         size = {"k": self.n_components, "p": self.n_features}
         shapes: dict[str, tuple[int | None, ...]] = {
             one.name: tuple(size.get(dim) for dim in one.metadata["shape"])

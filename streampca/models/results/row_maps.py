@@ -89,7 +89,11 @@ class RowMap:
 
     def apply(self, values: Any, missing_value: float | None = None) -> Array:
         """(rows, width) of rows in memory."""
-        return self(Block(values, 0, 0, values.shape[0], missing_value=missing_value))
+        return self(self.block_of(values, missing_value))
+
+    def block_of(self, values: Any, missing_value: float | None) -> Block:
+        """Rows in memory as a block of the matrix that this maps."""
+        return Block(values, 0, 0, values.shape[0], missing_value=missing_value)
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array, reciprocal
 from streampca.matrix import AxisLabels
 from streampca.matrix.alignment import by_dims
+from streampca.matrix.components import by_own_name
 from streampca.matrix.names import places
 from streampca.sources.tables.frames import is_frame
 
@@ -35,7 +36,7 @@ def as_transformed(
         return scores if order is None else scores.iloc[:, order]
     if not by_dims(scores):
         return scores
-    (dim,) = component.dims
+    scores, (dim,) = by_own_name(scores, component), component.dims
     if dim in scores.dims:
         scores = scores.transpose(..., dim)
         if dim in scores.coords and scores.sizes[dim] == len(component):

@@ -14,7 +14,7 @@ from streampca.errors import InvalidInputError
 from streampca.kernels import Array
 from streampca.matrix import AxisLabels, Block, ChunkedMatrix
 from streampca.matrix.alignment import refuse_masked
-from streampca.matrix.block import score_dtype
+from streampca.matrix.block import refuse_complex, score_dtype
 from streampca.models.results.result import Result
 from streampca.models.results.row_maps import WRITTEN_NBYTES, RowPasses
 from streampca.models.results.value_attributes import of_values
@@ -90,6 +90,8 @@ def rows_of_scores(
     refuse_masked(scores, "X")
     scores = result.unscaled_scores(scores, whitened)
     scores = frame_rows(scores) if is_dask_frame(scores) else scores
+    if not result.takes_complex:
+        refuse_complex(getattr(scores, "dtype", float))
     p, in_graph = result.n_features, is_lazy(scores)
     lazy = out is None and (lazy or in_graph)
     adds = remove is not False and (remove is not None or result.removes)
@@ -101,7 +103,9 @@ def rows_of_scores(
     if lazy and in_graph:
         matrix = lazy_matrix(scores, dims)
     else:
-        matrix = (as_matrix if result.n_components else open)(scores, dim=dims)
+        matrix = (partial(as_matrix, complex_values=True) if result.n_components else open)(
+            scores, dim=dims
+        )
     _check_width(matrix.shape, result)
     removed = result.removed_from(matrix, remove) if adds else None
     design: Array | None = None

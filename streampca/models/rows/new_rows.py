@@ -26,7 +26,9 @@ from streampca.matrix import (
     Preprocessing,
     residual_block,
 )
-from streampca.matrix.alignment import axis_names
+from streampca.matrix.alignment import axis_names, shared_places
+from streampca.matrix.block import refuse_complex
+from streampca.matrix.complex import complex_dtype, real_parts
 from streampca.matrix.select import select
 from streampca.models.results.result import Result
 from streampca.models.results.row_maps import RowMap
@@ -62,7 +64,7 @@ class NewRows:
     dim : the argument ``dim`` of the fit.
     missing_value : means "missing" in the data.  missing_code : does so in data of a dtype that do
         not say it themselves.
-    running : of passes that steps take.
+    running : of passes that steps take.  takes_complex : whether X may hold complex numbers.
     """
 
     estimator: str
@@ -72,6 +74,7 @@ class NewRows:
     missing_value: float | None
     missing_code: Callable[[np.dtype[Any]], float | None]
     running: Running
+    takes_complex: bool = False
 
     @property
     def features(self) -> AxisLabels:
@@ -80,18 +83,27 @@ class NewRows:
         p = len(labels) if self.result is None else self.result.n_features
         return labels if len(labels) == p else AxisLabels.plain("feature", p)
 
-    def matrix(self, X: Any, dim: Any = None, remove: Any = None) -> ChunkedMatrix:
+    def matrix(
+        self, X: Any, dim: Any = None, remove: Any = None, fitted: AxisLabels | None = None
+    ) -> ChunkedMatrix:
         """New data as samples x features, in the order of the fit, after what it did to its own.
 
+        fitted : of X that holds the rows of the fit, their labels: samples and features that the
+            fit left out are left out, by name.
         Raises InvalidInputError for other features than those of the fit.
         """
         dim = self.dim_for(X) if dim is None else dim
         with known_features():
             matrix = as_matrix(
-                arranged(X, self.features), dim=dim, missing_value=self.missing_value
+                arranged(X, self.features),
+                dim=dim,
+                missing_value=self.missing_value,
+                complex_values=self.takes_complex,
             )
         if matrix.missing_value is None and (code := self.missing_code(matrix.dtype)) is not None:
             matrix = with_assumed_code(matrix, code)
+        if fitted is not None:
+            matrix = chosen_by_name(matrix, fitted, self.features)
         p = len(self.features)
         matrix = prepared(matrix, self.labels.preprocessing, p, self.running)
         matrix = self.checked(X, matrix)
@@ -105,6 +117,8 @@ class NewRows:
         if is_dask_frame(X):
             check_column_names(X, self.features)
             X = frame_rows(X)
+        if not self.takes_complex:
+            refuse_complex(getattr(X, "dtype", float))
         if is_dask_array(X) and X.ndim == 2 and dim in (None, 0) and not self._removes(remove):
             steps = self._steps_of_raw(X.shape)
             return LazyRows(X, None, steps, None, None, self.missing_code(X.dtype))
@@ -162,6 +176,25 @@ class NewRows:
                 "as input"
             )
         return steps
+
+
+def chosen_by_name(
+    matrix: ChunkedMatrix, samples: AxisLabels, features: AxisLabels
+) -> ChunkedMatrix:
+    """The samples and features of a fit, in the order of the matrix, where it has others, too.
+
+    Raises InvalidInputError for samples of the fit that it lacks.
+    """
+    rows, columns = shared_places(samples, matrix.labels.samples, "samples of the fit"), None
+    if len(own := matrix.labels.features) > len(features):
+        columns = shared_places(features, own, "features of the fit")
+    if rows is None and columns is None:
+        return matrix
+    return select(
+        matrix,
+        samples=None if rows is None else np.sort(rows),
+        features=None if columns is None else np.sort(columns),
+    )
 
 
 def _without_identifiers(matrix: ChunkedMatrix, fitted: AxisLabels) -> ChunkedMatrix:
@@ -298,6 +331,10 @@ class OfResiduals:
     missing_value: float | None
 
     def __call__(self, values: Any, basis: Array) -> Any:
+        if np.iscomplexobj(self.removed):
+            parts, removed = real_parts(values, self.missing_value), real_parts(self.removed)
+            block = residual_block(Block(parts, 0, 0, len(parts)), basis, removed)
+            return self.function(block.values.view(complex_dtype(values.dtype)))
         block = Block(values, 0, 0, values.shape[0], missing_value=self.missing_value)
         return self.function(residual_block(block, basis, self.removed).values)
 

@@ -27,6 +27,8 @@ def weights_along(weights: Any, axis: AxisLabels, name: str) -> Array:
         latitudes = {part: axis.parts[part] for part in known if weights[part] == "coslat"}
         weights = {**weights, **{p: root_cosine_of_latitude(part) for p, part in latitudes.items()}}
     values = along(weights, axis, name)
+    if np.iscomplexobj(values):
+        raise InvalidInputError(f"{name} is {values.dtype}; expected real numbers: abs({name})")
     try:
         values = np.array(values, dtype=np.float64)
     except (TypeError, ValueError):

@@ -163,9 +163,9 @@ class Removal:
         design = Design(tuple(Term.from_dict(one) for one in saved), *numbers)
         return cls(design, arrays.pop("removed"))
 
-    def check(self, p: int, where: str) -> None:
+    def check(self, p: int, where: str, complex_values: bool = False) -> None:
         """Check what was loaded. Raises DamagedSourceError."""
-        check_fields(self, where)
+        check_fields(self, where, complex_values)
         check_shapes(self, {"coefficients": (self.design.turn.shape[1], p)}, where)
 
 

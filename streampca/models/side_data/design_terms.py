@@ -210,6 +210,11 @@ def _terms_of_columns(
     levels: list[tuple[Term, Array]] = []
     for name, values in named:
         values = values if (parts := levels_of_cycle(name, values)) is None else parts
+        if values.dtype.kind == "c":
+            raise InvalidInputError(
+                f"remove holds {values.dtype}; expected real columns, such as the real and "
+                "imaginary parts: remove=numpy.column_stack([x.real, x.imag])"
+            )
         if values.dtype.kind in "biuf":
             numbers.append((name, values.astype(np.float64)))
             continue

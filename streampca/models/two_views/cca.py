@@ -14,8 +14,17 @@ from streampca.matrix import Pair
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import whole_number
-from streampca.models.two_views.request import Fold, Found, Method, Samples, Solved, Sums
-from streampca.models.two_views.two_views import TwoViewModel, of_view
+from streampca.models.two_views.request import (
+    Fold,
+    Found,
+    Method,
+    Samples,
+    Solved,
+    Sums,
+    ViewRequest,
+)
+from streampca.models.two_views.rotated_views import RotatedTwoViewResult
+from streampca.models.two_views.two_views import TwoViewModel
 from streampca.solvers import (
     CanonicalTests,
     JointScatter,
@@ -44,6 +53,7 @@ class Canonical:
     pca: tuple[int, int] | None = None
     folds: int = 0
     weighs: bool = True
+    shapes: bool = False
 
     @property
     def bounded(self) -> bool:
@@ -258,6 +268,12 @@ class CCA(TwoViewModel):
         ways = {"scatter": None if certain else "tsqr"}
         return {**ways, "samples": None} if method.bounded else ways
 
+    def _patterns(self, found: Found, request: ViewRequest) -> Array:
+        """Covariances with the scores, and the penalties times the weights."""
+        sizes = request.p, len(found.vectors) - request.p
+        penalties = np.repeat(found.solved.more["penalties"], sizes)[:, None]
+        return np.asarray(found.covariances + penalties * found.vectors)
+
     def _remarks(self, found: Found, n: float) -> Iterator[str]:
         yield from super()._remarks(found, n)
         (x, y), penalised = found.solved.ranks, bool(np.any(found.solved.more["penalties"]))
@@ -291,12 +307,11 @@ class CCA(TwoViewModel):
     def test_(self) -> CanonicalTests:
         """Tests that each root and all after it are 0. Raises AttributeError after a penalty."""
         result = self.result_
+        if isinstance(result, RotatedTwoViewResult):
+            raise AttributeError("tests are of roots that are not rotated: model.unrotated().test_")
         if np.any(result.penalties):
             raise AttributeError("a penalised CCA has no test: its roots are no correlations")
         return canonical_tests(result.spectrum, result.free_rows, result.x_rank, result.y_rank)
-
-    x_weights_ = of_view("x", "vectors", "(p, k): scores of X are the centred X times these.")
-    y_weights_ = of_view("y", "vectors", "(q, k): scores of Y are the centred Y times these.")
 
 
 def _ridges(value: Any) -> Numbers:

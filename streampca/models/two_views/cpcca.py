@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidInputError
-from streampca.kernels import Array
+from streampca.kernels import Array, reciprocal
 from streampca.matrix import Pair
 from streampca.models.contract.parameters import parameter
 from streampca.models.contract.registry import estimator
@@ -31,19 +31,23 @@ class PartlyWhitened:
     pca: tuple[int, int] | None = None
     folds: int = 0
     weighs: bool = False
+    shapes: bool = True
 
     def of_sums(self, sums: Sums) -> Solved:
         p, m = sums.joint.p, len(sums.deviations)
         counts = self.pca or (p, m - p)
-        bases = []
+        bases, inverses = [], []
         for i, view in enumerate((slice(0, p), slice(p, m))):
             whitened = sums.joint.principal(view, counts[i]).matrix
             roots = 1.0 / np.linalg.norm(whitened, axis=0)
-            bases.append(whitened * roots * self._powers(i, roots, sums.freedom))
+            powers = self._powers(i, roots, sums.freedom)
+            bases.append(whitened * roots * powers)
+            inverses.append(whitened * roots / powers)
         x, y = bases
         values, left, right = singular_pairs(sums.joint.between(x, y), self.n_components)
+        patterns = inverses[0] @ left, inverses[1] @ right
         ranks = x.shape[1], y.shape[1]
-        return self._solved(values / sums.freedom, x @ left, y @ right, ranks)
+        return self._solved(values / sums.freedom, x @ left, y @ right, patterns, ranks)
 
     def of_samples(self, x: Samples, y: Samples, freedom: float) -> Solved:
         counts = self.pca or (len(x.s), len(y.s))
@@ -54,20 +58,30 @@ class PartlyWhitened:
         between = (powers[0] * x.s)[:, None] * (x.u.T @ y.u) * (powers[1] * y.s)
         values, left, right = singular_pairs(between, self.n_components)
         ranks = min(counts[0], len(x.s)), min(counts[1], len(y.s))
-        vectors = powers[0][:, None] * left, powers[1][:, None] * right
-        return self._solved(values / freedom, *vectors, ranks)
+        turns = tuple(zip(powers, (left, right), strict=True))
+        to_x, to_y = (power[:, None] * turn for power, turn in turns)
+        of_x, of_y = (reciprocal(power)[:, None] * turn for power, turn in turns)
+        return self._solved(values / freedom, to_x, to_y, (of_x, of_y), ranks)
 
     def _powers(self, i: int, roots: Array, freedom: float) -> Array:
         """(r,) variances of components to the power (alpha - 1) / 2, from singular values."""
         return np.asarray((roots / np.sqrt(freedom)) ** (self.degrees[i] - 1.0))
 
-    def _solved(self, values: Array, x: Array, y: Array, ranks: tuple[int, int]) -> Solved:
+    def _solved(
+        self,
+        values: Array,
+        x: Array,
+        y: Array,
+        patterns: tuple[Array, Array],
+        ranks: tuple[int, int],
+    ) -> Solved:
         """ranks : of the views; of pairs that covary there are as many as the least of them."""
         if not any(self.degrees):
             values, total = np.minimum(values, 1.0), float("nan")
         else:
             total, ranks = float(np.sum(values**2)), (min(ranks), min(ranks))
-        return Solved(values, x, y, np.full(x.shape[1], np.inf), ranks, total=total)
+        bound = np.full(x.shape[1], np.inf)
+        return Solved(values, x, y, bound, ranks, total=total, patterns=patterns)
 
 
 @estimator
@@ -81,10 +95,11 @@ class CPCCA(MCA):
     Attributes
     ----------
     singular_values_ (k,) of the cross-covariance of the whitened views, correlations with
-    ``alpha=0``; x_patterns_ (p, k) and y_patterns_ (q, k): scores are (X - mean) times them, of the
-    weighted columns with ``weights``; squared_covariance_fraction_ (k,) of the whitened views
-    (xeofs' is of the unwhitened ones), NaN with ``alpha=0``; the other attributes are those of MCA;
-    ``value_bound_`` is not determined.
+    ``alpha=0``; x_weights_ (p, k) and y_weights_ (q, k): scores are (X - mean) times them, of the
+    weighted columns with ``weights``; x_patterns_ and y_patterns_: C^((1 - alpha) / 2) times the
+    singular vectors, what a score of 1 adds to these columns (``components`` of xeofs);
+    squared_covariance_fraction_ (k,) of the whitened views (xeofs' is of the unwhitened ones), NaN
+    with ``alpha=0``; the other attributes are those of MCA; ``value_bound_`` is not determined.
 
     Cost: as for MCA, and an eigendecomposition of both covariances, p^3 + q^3 flops, or n^3.
     Raises InvalidInputError, NonFiniteError (holes), MemoryLimitError.

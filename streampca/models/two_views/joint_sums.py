@@ -77,7 +77,7 @@ def _solving(request: ViewRequest, m: int) -> tuple[dict[str, int], float]:
     arrays = {
         "whitening": 3 * 8 * (p * p + q * q),
         "singular vectors": 4 * 8 * p * q,
-        "weights and loadings": 6 * 8 * m * request.count,
+        "weights and loadings": 8 * 8 * m * request.count,
     }
     solves = 1 + 26 * request.method.folds
     return arrays, float(solves * (2.0 * (p**3 + q**3) + 14.0 * p * q * min(p, q)))
@@ -161,12 +161,12 @@ def _found(sums: Sums, whole: Any, request: ViewRequest, removed: Removed | None
     """Weights and loadings from the joint sums."""
     solved = request.method.of_sums(sums)
     images = sums.joint.times(side_by_side(solved.x, solved.y))
-    factor = np.sqrt(sums.freedom) if request.method.weighs else 1.0
     return found_of(
         solved,
         images,
         sums.deviations,
-        factor,
+        sums.freedom,
+        request.method.weighs,
         mean=np.array(whole.mean),
         scale=sums.scale,
         absent=np.flatnonzero(whole.missing >= whole.count),

@@ -72,7 +72,7 @@ def krylov_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candi
     flops = (6.0 + 2.0 * request.side.rank) * n * m
     moments = pass_spec("moments", matrix, 0, looked, flops=flops)
     reason = f"both too large for exact ways: at most {MOST} steps on X'Y, certified"
-    solve = {"searched spaces": bases, "weights and loadings": 6 * 8 * m * request.count}
+    solve = {"searched spaces": bases, "weights and loadings": 8 * 8 * m * request.count}
     solver = partial(by_krylov, request=request, moments=moments, step=step, maps=maps)
     return [Candidate("krylov", reason, (moments, step, maps), solve, solve=solver)]
 
@@ -172,8 +172,13 @@ def by_krylov(
         estimated=b < q,
     )
     deviations = np.sqrt(stats.m2) * reciprocal(divisors)
-    columns = {"mean": reader.center, "scale": scaling.scale, "absent": absent, "removed": slopes}
-    return found_of(solved, images, deviations, 1.0, **columns)
+    columns: dict[str, Any] = {
+        "mean": reader.center,
+        "scale": scaling.scale,
+        "absent": absent,
+        "removed": slopes,
+    }
+    return found_of(solved, images, deviations, freedom, **columns)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
 from streampca.models.contract.request import feature_weights
 from streampca.models.two_views.request import Method, Samples, Solved, Sums
-from streampca.models.two_views.two_views import TwoViewModel, of_view
+from streampca.models.two_views.two_views import TwoViewModel
 from streampca.solvers import numerical_rank, singular_pairs
 
 EPS = float(np.finfo(np.float64).eps)
@@ -28,6 +28,7 @@ class Covarying:
     scale: str | None
     folds: int = 0
     weighs: bool = False
+    shapes: bool = False
 
     def of_sums(self, sums: Sums) -> Solved:
         p, m = sums.joint.p, len(sums.deviations)
@@ -63,8 +64,9 @@ class MCA(TwoViewModel):
     Attributes
     ----------
     singular_values_ (k,) of the cross-covariance X'Y / (n - 1); x_patterns_ (p, k) and
-    y_patterns_ (q, k), its singular vectors: scores are (X - mean) times them, of the weighted
-    columns with ``weights``; squared_covariance_fraction_ (k,); homogeneous maps x_loadings_,
+    y_patterns_ (q, k), its singular vectors, which are x_weights_ and y_weights_ too: scores are
+    (X - mean) times them, of the weighted columns with ``weights``; with ``rotation`` weights and
+    patterns differ; squared_covariance_fraction_ (k,); homogeneous maps x_loadings_,
     y_loadings_ and heterogeneous maps x_cross_loadings_, y_cross_loadings_: correlations of
     features with scores of the same, or of the other view; value_bound_: certificate; plan_, cost_,
     result_.
@@ -143,9 +145,6 @@ class MCA(TwoViewModel):
         """
         total = self.result_.total
         return np.asarray(self.singular_values_**2 / total if total > 0 else self.singular_values_)
-
-    x_patterns_ = of_view("x", "vectors", "(p, k) left singular vectors.")
-    y_patterns_ = of_view("y", "vectors", "(q, k) right singular vectors.")
 
 
 def _measured(sums: Sums, x: Array, y: Array) -> Array:

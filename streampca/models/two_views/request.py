@@ -85,7 +85,8 @@ class Solved:
     values : all of them, descending.  bound : (k,).  ranks : of the two views.
     doubt : why the sums may not answer, in words.  total : sum of the squares of all values, NaN
     where they are correlations.  estimated : whether that is an estimate.  more : further
-    numbers of the method.
+    numbers of the method.  patterns : what a score of 1 adds to the columns, as ``x`` and ``y``,
+    where that follows neither from these nor from covariances.
     """
 
     values: Array
@@ -97,13 +98,14 @@ class Solved:
     total: float = float("nan")
     estimated: bool = False
     more: Mapping[str, Any] = field(default_factory=dict)
+    patterns: tuple[Array, Array] | None = None
 
 
 class Method(Protocol):
     """A method of two views. Its vectors are those of standardised columns.
 
     folds : of the rows, that are summed apart; 0 for none.  weighs : weights have scores of
-    variance 1, else vectors of length 1.
+    variance 1, else vectors of length 1.  shapes : whether it says what the patterns are.
     """
 
     @property
@@ -117,6 +119,9 @@ class Method(Protocol):
 
     @property
     def weighs(self) -> bool: ...
+
+    @property
+    def shapes(self) -> bool: ...
 
     def of_sums(self, sums: Sums) -> Solved:
         """From the joint sums; x and y are weights w with scores Z w."""
@@ -178,6 +183,9 @@ class Found:
     vectors: Array  # (p + q, k) of standardised columns
     loadings: Array  # (p + q, k) correlations with the scores of the same view
     cross_loadings: Array  # with those of the other
+    covariances: Array  # (p + q, k) of the columns with the scores of the same view
+    between_scores: tuple[Array, Array]  # (k, k) covariances of the scores of each view
+    patterns: Array | None = None  # (p + q, k), where the method says what they are
     mean: Array = field(default_factory=lambda: np.zeros(0))
     scale: Array | None = None
     absent: Array = field(default_factory=lambda: np.zeros(0, np.int64))  # never observed
@@ -209,23 +217,34 @@ def side_by_side(x: Array, y: Array) -> Array:
 
 
 def found_of(
-    solved: Solved, images: Array, deviations: Array, factor: float, **columns: Any
+    solved: Solved,
+    images: Array,
+    deviations: Array,
+    freedom: float,
+    weighs: bool = False,
+    **columns: Any,
 ) -> Found:
-    """Weights times a factor, and loadings, from S times the vectors side by side.
+    """Weights and loadings, from S times the vectors side by side.
 
-    columns : the other fields of the answer.
+    weighs : as the method says.  columns : the other fields of the answer.
     """
     p, k = solved.x.shape
+    factor = np.sqrt(freedom) if weighs else 1.0
     lengths = np.sqrt(np.maximum(np.sum(side_by_side(solved.x, solved.y) * images, axis=0), 0.0))
     with np.errstate(divide="ignore", invalid="ignore"):
         correlations = np.clip(images / deviations[:, None] / lengths, -1.0, 1.0)
     sign = orientation(correlations[:p, :k])
     first, second = correlations[:, :k] * sign, correlations[:, k:] * sign
+    vectors = np.vstack([solved.x, solved.y]) * sign * factor
+    covariances = np.vstack([images[:p, :k], images[p:, k:]]) * sign * (factor / freedom)
     return Found(
         solved=solved,
-        vectors=np.vstack([solved.x, solved.y]) * sign * factor,
+        vectors=vectors,
         loadings=np.vstack([first[:p], second[p:]]),
         cross_loadings=np.vstack([second[:p], first[p:]]),
+        covariances=covariances,
+        between_scores=(vectors[:p].T @ covariances[:p], vectors[p:].T @ covariances[p:]),
+        patterns=None if solved.patterns is None else np.vstack(solved.patterns) * sign / factor,
         **columns,
     )
 

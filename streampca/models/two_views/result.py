@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +16,6 @@ from streampca.models.results.linear_result import ResidualResult
 from streampca.models.results.projection import Projection
 from streampca.models.results.result import places, shaped
 from streampca.models.results.row_maps import RowMap, RowOptions
-from streampca.models.results.value_attributes import of_correlation, of_map
 from streampca.report.presentation import (
     Bars,
     Certainty,
@@ -60,12 +58,72 @@ class ViewResult(ResidualResult):
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
-class TwoViewResult(ResidualResult, kind="two-view"):
+class ViewsResult(ResidualResult):
+    """Combinations of several views. Arrays of features are those of one view after the other.
+
+    vectors : of the centred and divided features; scores are their products.
+    loadings : correlations of features with scores of the same view.
+    """
+
+    vectors: Array = shaped("p", "k")
+    loadings: Array = shaped("p", "k")
+    scale: Array | None = shaped("p", optional=True)
+    absent: Array = places()
+
+    @property
+    def names(self) -> list[str]:
+        """Of the views."""
+        return list(self.labels.features.parts)
+
+    @property
+    def kept_nbytes(self) -> int:
+        return 8 * (self.n_components + 2) * self.n_features
+
+    def part(self, name: str, values: Array) -> Array:
+        """The entries of one view of an array of features."""
+        return np.asarray(values[self.labels.features.slices[name]])
+
+    def view(self, name: str) -> ViewResult:
+        """One view alone.  name : such as "x" or "y"."""
+        where = self.labels.features.slices[name]
+        inside = (self.absent >= where.start) & (self.absent < where.stop)
+        return ViewResult(
+            method=self.method,
+            n_samples=self.n_samples,
+            labels=self.labels_of(name),
+            vectors=self.vectors[where],
+            mean=self.mean[where],
+            scale=None if self.scale is None else self.scale[where],
+            absent=self.absent[inside] - where.start,
+            removal=self.removal
+            and replace(self.removal, coefficients=self.removal.coefficients[:, where]),
+        )
+
+    def labels_of(self, name: str) -> Labels:
+        """Of one view."""
+        labels, number = self.labels, self.names.index(name)
+        steps = labels.preprocessing.steps
+        own = RAW
+        if steps and isinstance(steps[0], PartsBeside):
+            own = steps[0].parts[number]
+        attrs = labels.attrs_of(name)
+        return Labels(labels.samples, labels.features.parts[name], None, attrs, own)
+
+    def scores_of(self, options: RowOptions) -> RowMap:
+        known = " or ".join(f"view({name!r})" for name in self.names)
+        raise InvalidInputError(f"a {self.method} has {len(self.names)} views; use {known}")
+
+
+@dataclass(frozen=True, repr=False, kw_only=True)
+class TwoViewResult(ViewsResult, kind="two-view"):
     """Pairs of directions. Arrays of features are those of X, then those of Y (p + q in all).
 
     values : (k,) canonical correlations, or singular values of the cross-covariance.
     vectors : of the centred and divided features; scores are their products.
+    patterns : what a score of 1 adds to these, the part of the rows that pairs describe is scores
+        times patterns'; None where they are the vectors.
     loadings : correlations of features with scores of the same view; cross_loadings : of the other.
+    x_covariance, y_covariance : (k, k) of the scores of each view.
     spectrum : all values.  bound : (k,) of the error of values; inf where it is not determined.
     x_scores, y_scores : (n, k) of the rows of the fit, where it has them.
     left_out_x, left_out_y : rows without a partner.  total : squared covariance of all pairs, NaN
@@ -76,13 +134,12 @@ class TwoViewResult(ResidualResult, kind="two-view"):
     """
 
     values: Array = shaped("k")
-    vectors: Array = shaped("p", "k")
-    loadings: Array = shaped("p", "k")
     cross_loadings: Array = shaped("p", "k")
-    scale: Array | None = shaped("p", optional=True)
+    x_covariance: Array = shaped("k", "k")
+    y_covariance: Array = shaped("k", "k")
+    patterns: Array | None = shaped("p", "k", optional=True)
     spectrum: Array = shaped(None)
     bound: Array = shaped("k")
-    absent: Array = places()
     x_scores: Array | None = shaped(None, "k", optional=True)
     y_scores: Array | None = shaped(None, "k", optional=True)
     penalties: Array = shaped(None, empty=2)
@@ -100,34 +157,20 @@ class TwoViewResult(ResidualResult, kind="two-view"):
         return len(self.values)
 
     @property
-    def kept_nbytes(self) -> int:
-        return 8 * (self.n_components + 2) * self.n_features
-
-    @property
     def free_rows(self) -> float:
         """The rows that tests count: the sum of their weights, less what was removed."""
         rows = float(self.n_samples) if self.weight is None else self.weight
         return rows - (0 if self.removal is None else self.removal.design.rank)
 
-    def part(self, name: str, values: Array) -> Array:
-        """The entries of one view of an array of features."""
-        return np.asarray(values[self.labels.features.slices[name]])
+    @property
+    def adding(self) -> Array:
+        """(p, k) the patterns, whether or not they are the vectors."""
+        return self.vectors if self.patterns is None else self.patterns
 
-    def view(self, name: str) -> ViewResult:
-        """One view alone.  name : "x" or "y"."""
-        where = self.labels.features.slices[name]
-        inside = (self.absent >= where.start) & (self.absent < where.stop)
-        return ViewResult(
-            method=self.method,
-            n_samples=self.n_samples,
-            labels=self.labels_of(name),
-            vectors=self.vectors[where],
-            mean=self.mean[where],
-            scale=None if self.scale is None else self.scale[where],
-            absent=self.absent[inside] - where.start,
-            removal=self.removal
-            and replace(self.removal, coefficients=self.removal.coefficients[:, where]),
-        )
+    def rotate(self, method: str = "varimax", k: int | None = None, **options: Any) -> Any:
+        """The first k pairs rotated by "varimax" or "promax": ``streampca.rotate``."""
+        rotated: Any = self.kinds["rotated two-view"]
+        return rotated.of(self, method, k, **options)
 
     @property
     def correlates(self) -> bool:
@@ -195,19 +238,6 @@ class TwoViewResult(ResidualResult, kind="two-view"):
             view=name,
         )
 
-    def labels_of(self, name: str) -> Labels:
-        """Of one view."""
-        labels, number = self.labels, VIEWS.index(name)
-        steps = labels.preprocessing.steps
-        own = RAW
-        if steps and isinstance(steps[0], PartsBeside):
-            own = steps[0].parts[number]
-        attrs = labels.attrs_of(name)
-        return Labels(labels.samples, labels.features.parts[name], None, attrs, own)
-
-    def scores_of(self, options: RowOptions) -> RowMap:
-        raise InvalidInputError(f"a {self.method} has two views; use view('x') or view('y')")
-
     @property
     def redundancy(self) -> Redundancy:
         """Mean squares of loadings; features that do not vary do not count."""
@@ -217,35 +247,30 @@ class TwoViewResult(ResidualResult, kind="two-view"):
                 found.append(np.nanmean(self.part(name, loadings) ** 2, axis=0))
         return Redundancy(*found)
 
+    def tables_of_features(self) -> dict[str, Array]:
+        """Arrays of features by what they are in the Dataset."""
+        return {
+            "weights": self.vectors,
+            **({} if self.patterns is None else {"patterns": self.patterns}),
+            "loadings": self.loadings,
+            "cross_loadings": self.cross_loadings,
+        }
+
     def to_xarray(self) -> Any:
-        """Two Datasets, of X and of Y: weights, loadings (homogeneous maps), cross_loadings
-        (heterogeneous maps), by the dimensions of the data; and ``values``.
+        """All of it as one Dataset: ``values``, ``squared_covariance_fraction`` (where values are
+        covariances), ``variance_fraction_x_by_y`` and so on (``redundancy``), ``scores_x`` and
+        ``scores_y`` where the fit kept them; and ``weights_x``, ``patterns_x`` where they differ
+        from these, ``loadings_x`` (homogeneous maps), ``cross_loadings_x`` (heterogeneous maps) and
+        those of ``y``, by the dimensions of the data.
 
-        There are no p-values: scores were chosen to correlate on these rows, and tests that take
-        them as given reject a true null four times too often. On rows that the fit has not seen
-        they hold: ``scipy.stats.pearsonr`` of their features and their ``transform``.
+        Where X and Y have a dimension of the same name and it differs, such as two grids, these
+        are called ``lat_x`` and ``lat_y``. There are no p-values: scores were chosen to correlate
+        on these rows, and tests that take them as fixed reject a true null four times too often.
+        On rows that the fit has not seen they hold: ``streampca.correlation_maps``.
         """
-        from streampca.sources.labelled.to_xarray import to_dataset
+        from streampca.models.two_views.labelled import to_dataset_of_views
 
-        made = []
-        for name in VIEWS:
-            view = self.view(name)
-            axes = [self.component_axis, view.labels.features]
-            tables: dict[str, Any] = {"values": (self.values, axes[:1])}
-            own = (
-                ("weights", self.vectors),
-                ("loadings", self.loadings),
-                ("cross_loadings", self.cross_loadings),
-            )
-            for what, values in own:
-                array = np.array(self.part(name, values).T)
-                array[:, view.absent] = np.nan
-                tables[what] = (array, axes)
-            about = {"method": self.method, "view": name, "n_samples": self.n_samples}
-            attrs = {"weights": partial(of_map, view, what="weights of", power=0)}
-            attrs |= {one: partial(of_correlation, view) for one in ("loadings", "cross_loadings")}
-            made.append(to_dataset(tables, about, attrs))
-        return tuple(made)
+        return to_dataset_of_views(self)
 
     def summary(self) -> dict[str, Any]:
         return super().summary() | {

@@ -55,7 +55,8 @@ class OneView:
         """From a way of a PCA whose answer lies in sample space.  i : the number of the view."""
         other = {"samples of X": 8 * view.shape[0] ** 2} if i else {}
         (axis,) = {spec.axis for spec in inner.passes}
-        patterns = _pattern_spec(view, axis, 3 * request.count, request.side.basis)
+        width = (4 if request.method.shapes else 3) * request.count
+        patterns = _pattern_spec(view, axis, width, request.side.basis)
         specs = [replace(one, kept={**one.kept, **other}) for one in inner.passes]
         passes = tuple(
             replace(one, name=f"{VIEWS[i]} {one.name}", matrix=one.matrix or view)
@@ -87,7 +88,7 @@ def sample_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candi
     solve = {
         "samples of both views": 6 * n * n * 8,
         "scores": 8 * n * k * 8,
-        "weights and loadings": 6 * 8 * matrix.shape[1] * k,
+        "weights and loadings": 8 * 8 * matrix.shape[1] * k,
     }
     made = []
     for x_ways, y_ways in product(*ways):
@@ -165,10 +166,16 @@ def by_samples(
             (sample.u @ (turn * reciprocal(sample.s)[:, None]), (sample.u * sample.s) @ turn)
             for sample, turn in zip(samples, (solved.x, solved.y), strict=True)
         ]
+        shapes: list[tuple[Array, ...]] = [(), ()]
+        if solved.patterns is not None:
+            shapes = [
+                (sample.u @ (turn * reciprocal(sample.s)[:, None]),)
+                for sample, turn in zip(samples, solved.patterns, strict=True)
+            ]
     samples.clear()  # n x n
     (to_x, a), (to_y, b) = inner
     products = []
-    for i, columns in enumerate(((to_x, a, b), (to_y, b, a))):
+    for i, columns in enumerate(((to_x, a, b, *shapes[0]), (to_y, b, a, *shapes[1]))):
         of_view = request.of_view(i)
         made = yield from _patterns(ways[i].patterns, of_view, fitted[i], np.hstack(columns))
         products.append(made)
@@ -217,11 +224,14 @@ def _of_products(
         own, other = lengths[i], lengths[1 - i]
         with np.errstate(divide="ignore", invalid="ignore"):
             loadings = made[:, k : 2 * k] / deviations[:, None] / own
-            cross = made[:, 2 * k :] / deviations[:, None] / other
-        parts.append([made[:, :k], np.clip(loadings, -1.0, 1.0), np.clip(cross, -1.0, 1.0)])
+            cross = made[:, 2 * k : 3 * k] / deviations[:, None] / other
+        correlations = [np.clip(loadings, -1.0, 1.0), np.clip(cross, -1.0, 1.0)]
+        parts.append([made[:, :k], *correlations, made[:, k : 2 * k], made[:, 3 * k :]])
     sign = orientation(parts[0][1])
-    vectors, loadings, cross = (np.vstack(pair) * sign for pair in zip(*parts, strict=True))
+    *tables, shapes = (np.vstack(pair) for pair in zip(*parts, strict=True))
+    vectors, loadings, cross, covariances = (table * sign for table in tables)
     factor = np.sqrt(n - 1.0) if request.method.weighs else 1.0
+    x_scores, y_scores = (score * sign * factor for score in scores)
     scales = [one.features.divisors for one in fitted]
     scale = None
     if any(one is not None for one in scales):
@@ -235,9 +245,12 @@ def _of_products(
         vectors=vectors * factor,
         loadings=loadings,
         cross_loadings=cross,
+        covariances=covariances * (factor / (n - 1.0)),
+        between_scores=(x_scores.T @ x_scores / (n - 1.0), y_scores.T @ y_scores / (n - 1.0)),
+        patterns=shapes * sign / factor if shapes.shape[1] else None,
         mean=np.concatenate([one.features.mean for one in fitted]),
         scale=scale,
         absent=np.concatenate(absent).astype(np.int64),
         removed=np.hstack(slopes) if slopes else None,
-        scores=(scores[0] * sign * factor, scores[1] * sign * factor),
+        scores=(x_scores, y_scores),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import fields, replace
@@ -37,8 +38,10 @@ from streampca.models.two_views.joint_sums import factor_candidates, sums_candid
 from streampca.models.two_views.krylov import krylov_candidates
 from streampca.models.two_views.request import Found, Method, ViewRequest
 from streampca.models.two_views.result import Redundancy, TwoViewResult
+from streampca.models.two_views.rotated_views import RotatedTwoViewResult
 from streampca.models.two_views.sample_space import sample_candidates
 from streampca.passes import Candidate, Outcome, Plan, Rates, Running
+from streampca.solvers.rotation import METHODS
 from streampca.sources import as_pair, same_rows
 
 # What a way cannot do, by the parameter for it.
@@ -60,7 +63,7 @@ ITERATIVE = ("krylov",)  # taken where no exact way fits the memory
 class View(ScoresEmptySamples):
     """One view of a fitted model: scores of its rows."""
 
-    def __init__(self, model: TwoViewModel, name: str) -> None:
+    def __init__(self, model: Any, name: str) -> None:
         self.name = name
         running = (field.name for field in fields(Running))
         taken = (*running, "missing", "missing_value", "dim_", "_output")
@@ -110,6 +113,17 @@ class TwoViewParameters(Estimator):
             rows of both, a DataArray, the name of a column of the samples of X, or a list of such.
             ``transform`` needs the arrays of new rows.""",
     )
+    rotation: str | None = parameter(
+        default=None,
+        choices=(None, *METHODS),
+        meaning="""turn the pairs towards simple structure, both views by the same matrix: None,
+            "varimax", "quartimax" (both orthogonal), or "promax" (oblique); ``result_`` is then a
+            :class:`RotatedTwoViewResult`, which says what its numbers are.""",
+    )
+    normalize: bool = parameter(
+        default=True, meaning="of the rotation, as :func:`streampca.rotate`."
+    )
+    power: float = parameter(default=4.0, meaning="of the rotation, as :func:`streampca.rotate`.")
 
 
 class TwoViewModel(TwoViewParameters):
@@ -134,6 +148,10 @@ class TwoViewModel(TwoViewParameters):
         """The ways among which the quickest is taken, each with the way that follows where its
         answer leaves a doubt."""
         raise NotImplementedError
+
+    def _patterns(self, found: Found, request: ViewRequest) -> Array | None:
+        """(p + q, k) what a score of 1 adds to standardised columns; None: the vectors do."""
+        return found.patterns
 
     # -- plan and fit ---------------------------------------------------------------------------
 
@@ -197,13 +215,16 @@ class TwoViewModel(TwoViewParameters):
         removal = None
         if side.design is not None and found.removed is not None:
             removal = Removal(side.design, found.removed)
-        return TwoViewResult(
+        result = TwoViewResult(
             **self._described(matrix, done),
             values=solved.values[: found.vectors.shape[1]],
             spectrum=solved.values,
             vectors=found.vectors,
             loadings=found.loadings,
             cross_loadings=found.cross_loadings,
+            x_covariance=found.between_scores[0],
+            y_covariance=found.between_scores[1],
+            patterns=self._patterns(found, request),
             mean=found.mean,
             scale=found.scale,
             bound=solved.bound,
@@ -220,6 +241,12 @@ class TwoViewModel(TwoViewParameters):
             weight=weight,
             **solved.more,
         )
+        if self.rotation is None:
+            return result
+        rotated: TwoViewResult = result.rotate(
+            self.rotation, normalize=self.normalize, power=self.power
+        )
+        return rotated
 
     def _opened(self, X: Any, dim: Any) -> PairedMatrix:
         """[X, Y].  X : both."""
@@ -239,6 +266,10 @@ class TwoViewModel(TwoViewParameters):
             whole_number("n_components", k, 1, min(n, p, q), "None or ", why)
         if n < 3:
             raise InvalidInputError(f"{n} rows are in both views; expected at least 3")
+        if self.rotation not in (None, *METHODS):
+            raise InvalidInputError(
+                f"rotation={self.rotation!r}; expected None or one of {', '.join(METHODS)}"
+            )
         if self.scale not in (None, "std"):
             raise InvalidInputError(f"scale={self.scale!r}; expected None or 'std'")
         if self.missing not in ("raise", "mean"):
@@ -308,6 +339,23 @@ class TwoViewModel(TwoViewParameters):
         if found.doubt:
             yield found.doubt
 
+    # -- other axes -----------------------------------------------------------------------------
+
+    def rotate(self, method: str = "varimax", k: int | None = None, **options: Any) -> Self:
+        """The model of the first k pairs, rotated: ``streampca.rotate``. Reads nothing."""
+        result = self._result_as(TwoViewResult).rotate(method, k, **options)
+        return self._of_result(result)
+
+    def unrotated(self) -> Self:
+        """The model that was rotated, with its first k pairs."""
+        return self._of_result(self._result_as(RotatedTwoViewResult).unrotated())
+
+    def _of_result(self, result: TwoViewResult) -> Self:
+        model: Self = copy.copy(self)
+        changed = ("n_components", "rotation", "normalize", "power")
+        model.set_params(**{name: result.settings[name] for name in changed})
+        return attach(model, result)  # type: ignore[no-any-return]
+
     # -- scores ---------------------------------------------------------------------------------
 
     def view(self, name: str) -> View:
@@ -360,6 +408,10 @@ class TwoViewModel(TwoViewParameters):
         """(k,) names of the scores of either view."""
         return self.view("x").get_feature_names_out()
 
+    x_weights_ = of_view("x", "vectors", "(p, k): scores of X are the centred X times these.")
+    y_weights_ = of_view("y", "vectors", "(q, k): scores of Y are the centred Y times these.")
+    x_patterns_ = of_view("x", "adding", "(p, k): what a score of 1 adds to the centred X.")
+    y_patterns_ = of_view("y", "adding", "(q, k): what a score of 1 adds to the centred Y.")
     x_loadings_ = of_view("x", "loadings", "(p, k) correlations of X with the scores of X.")
     y_loadings_ = of_view("y", "loadings", "(q, k) correlations of Y with the scores of Y.")
     x_cross_loadings_ = of_view("x", "cross_loadings", "(p, k) of X with the scores of Y.")

@@ -28,7 +28,7 @@ from streampca.sources.dask.chunks import Spot, check_numbers, check_shape, floa
 from streampca.sources.dask.graph import is_future
 from streampca.sources.dask.sharing import MiB, Window
 from streampca.sources.dask.strips import DaskReader
-from streampca.sources.stacked import Dim, Index, StackedMatrix, sample_dims
+from streampca.sources.stacked import STEP_NBYTES, Dim, Index, StackedMatrix, sample_dims
 from streampca.sources.tables.frames import frame_values, is_frame
 
 LOOSE = 4  # of a window, malloc keeps one part in so many between chunks that differ by some rows
@@ -234,7 +234,22 @@ def dask_matrix(array: Any, dims: Sequence[int], labels: Labels | None = None) -
         matrix: ChunkedMatrix = SparseDaskMatrix(SparseDaskReader(array), dims)
         matrix.labels = labels or matrix.labels
         return matrix
-    return DaskMatrix(DaskReader(floats_of_masked(array)), dims, labels=labels)
+    array = floats_of_masked(array)
+    if joined := _in_one_dimension(array, dims):
+        return DaskMatrix(DaskReader(joined[0]), (0,), labels=labels)
+    return DaskMatrix(DaskReader(array), dims, labels=labels)
+
+
+def _in_one_dimension(array: Any, dims: Sequence[int]) -> tuple[Any] | None:
+    """The array with its sample dimensions as one, so that strips may end within a large step of
+    the first; None where that is not needed, or a chunk holds two steps."""
+    rest = [d for d in range(array.ndim) if d not in dims]
+    step = array.nbytes // max(1, array.shape[dims[0]])
+    outer = [array.chunks[d] for d in dims[:-1]]
+    if not outer or step <= STEP_NBYTES or any(max(sizes, default=0) > 1 for sizes in outer):
+        return None
+    turned = array.transpose((*dims, *rest))
+    return (turned.reshape((-1, *(array.shape[d] for d in rest))),)
 
 
 # Futures of ``distributed`` as X: an array, or a frame, that was scattered or computed.

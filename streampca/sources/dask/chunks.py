@@ -186,7 +186,7 @@ def check_numbers(values: Any, declared: np.dtype[Any]) -> None:
     Floats are rounded to the declared float. Cost: extremes, where integers are narrowed.
     """
     found: np.dtype[Any] = values.dtype
-    if found.kind not in "buif":
+    if found.kind not in "buif" and not found.kind == declared.kind == "c":
         line = LATE.get(found.kind, "Make them numbers where the chunk is made.")
         raise InvalidTypeError(
             f"a chunk of this Dask array computed to dtype {found}, declared as {declared}; "
@@ -211,14 +211,14 @@ def _overflows(values: Any, declared: np.dtype[Any]) -> bool:
 
 def _unmasked(chunk: Any, declared: np.dtype[Any]) -> Any:
     """The chunk with NaN where it is masked."""
-    if declared.kind != "f":
+    if declared.kind not in "fc":
         raise InvalidTypeError(
             f"a chunk of this Dask array has masked cells, and was declared as {declared}, which "
             f"has no NaN for what is missing. Say so: X.map_blocks(lambda block: block, "
             f"meta=numpy.ma.masked_array(numpy.empty((0, 0), {str(declared)!r}))); or name a code: "
             "X.map_blocks(numpy.ma.filled, -9) and missing_value=-9."
         )
-    if chunk.dtype.kind not in "buif":
+    if chunk.dtype.kind not in "buifc":
         return chunk.data  # refused for that
     refuse_inexact(chunk.compressed(), where="a chunk of this Dask array")
     return chunk.astype(np.result_type(chunk.dtype, declared)).filled(np.nan)

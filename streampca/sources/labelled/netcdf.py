@@ -6,6 +6,7 @@ import hashlib
 import math
 import os
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -194,24 +195,27 @@ def _chunk_steps(variable: xarray.Variable) -> tuple[int | tuple[int, ...] | Non
 
 
 class DatasetColumns(Annotations):
-    """The variables of an xarray Dataset, or of a group of a NetCDF file by its path."""
+    """The variables of an xarray Dataset, or of a group of a NetCDF file by its path.
 
-    def __init__(self, source: Any, group: str = "") -> None:
-        self.source, self.group = source, group
+    known : names of the variables of the file, where it was opened before.
+    """
+
+    def __init__(self, source: Any, group: str = "", known: Sequence[str] | None = None) -> None:
+        self.source, self.group, self.known = source, group, known
 
     def column(self, axis: int, name: str) -> Any:
         """A variable as a DataArray in memory, or None."""
+        if name not in self.names(axis):
+            return None
         if not isinstance(self.source, str):
-            return self.source[name].load() if name in self.source.variables else None
-        from streampca.sources.labelled.netcdf import open_netcdf
-
+            return self.source[name].load()
         with open_netcdf(self.source, self.group) as dataset:
-            return dataset[name].load() if name in dataset.variables else None
+            return dataset[name].load()
 
     def names(self, axis: int) -> list[str]:
+        if self.known is not None:
+            return [*self.known]
         if not isinstance(self.source, str):
             return [str(variable) for variable in self.source.variables]
-        from streampca.sources.labelled.netcdf import open_netcdf
-
         with open_netcdf(self.source, self.group) as dataset:
             return [str(variable) for variable in dataset.variables]

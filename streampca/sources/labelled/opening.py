@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 import xarray
 
-from streampca.errors import InvalidInputError, InvalidTypeError, hide_secrets
+from streampca.errors import (
+    InvalidInputError,
+    InvalidTypeError,
+    MissingDependencyError,
+    SourceError,
+    hide_secrets,
+)
 from streampca.matrix import AxisLabels, ChunkedMatrix, Labels, concat_features
 from streampca.matrix.block import check_dtype
 from streampca.matrix.kinds import as_scipy, is_sparse, refuse_gpu
+from streampca.matrix.labels import encoded_dates
 from streampca.matrix.names import index_values
+from streampca.paths import first_line
 from streampca.sources.cf import refuse_undecoded, related
 from streampca.sources.dask.lazy import LazyReader
 from streampca.sources.labelled.netcdf import (
@@ -89,8 +98,26 @@ def from_netcdf(
     inside = [] if wide or group else fields_in_groups(path)
     array = pick_variable(dataset, name or None, wide, where, repr(shown), group, inside)
     matrix = _stack(array, dim, path, group=group)
-    matrix.annotations = DatasetColumns(path, group)
+    matrix.annotations = DatasetColumns(path, group, [str(name) for name in dataset.variables])
     return matrix
+
+
+def from_references(path: str, variable: str | None = None, dim: Dim = None) -> ChunkedMatrix:
+    """A matrix over references to chunks of other files, JSON as kerchunk and VirtualiZarr write.
+
+    Cost: the references. Raises MissingDependencyError, SourceError, and what ``from_xarray`` does.
+    """
+    if importlib.util.find_spec("kerchunk") is None:
+        raise MissingDependencyError(
+            f"{path}: references are opened by kerchunk. Install it: pip install kerchunk"
+        )
+    try:
+        dataset = xarray.open_dataset(path, engine="kerchunk", cache=False, decode_timedelta=False)
+    except Exception as error:
+        raise SourceError(
+            f"{path}: not references as kerchunk writes them ({first_line(error)})"
+        ) from error
+    return from_xarray(dataset, variable, dim)
 
 
 def _stack(
@@ -98,9 +125,8 @@ def _stack(
 ) -> ChunkedMatrix:
     """The matrix of a DataArray over any kind of array."""
     samples = sample_dims(array.shape, dim, array.dims, repr(array.name or "X"))
-    names = [str(array.dims[d]) for d in samples]
     refuse_undecoded(array.attrs, array.dtype, array.name)
-    check_dtype(array.dtype, kind="xarray", dim=names[0] if len(names) == 1 else names)
+    check_dtype(array.dtype)
     features = [d for d in range(array.ndim) if d not in samples]
     labels = Labels(
         _axis_labels(array, samples),
@@ -185,7 +211,7 @@ def _axis_labels(
         if not set(dims) <= set(names) or not (dims or loose):
             continue
         values = _coordinate_values(coordinate)
-        attrs[name] = dict(coordinate.attrs)
+        attrs[name] = {**coordinate.attrs, **encoded_dates(coordinate.encoding)}
         if dims == (name,):
             coords[name] = values
             levels = list(array.indexes[key].names) if key in array.indexes else []

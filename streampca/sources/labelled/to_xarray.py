@@ -10,11 +10,13 @@ import xarray
 
 from streampca.errors import InvalidInputError
 from streampca.matrix import AxisLabels
+from streampca.matrix.labels import ENCODING
 
 Attributes = Mapping[str, Any] | Callable[[str | None], Mapping[str, Any]]
 
 
 LEVELS = "streampca_levels"  # attribute of a stacked dimension: names of its MultiIndex
+OF_OTHERS = ("bounds", "climatology")  # attributes that name variables which a result lacks
 
 
 def to_dataarray(
@@ -89,7 +91,10 @@ def _unstacked(
             )
         dims += axis.dims
         sizes += axis.sizes
-        described = {n: dict(a) for n, a in axis.attrs.items()}
+        described = {
+            n: {name: value for name, value in a.items() if name not in OF_OTHERS}
+            for n, a in axis.attrs.items()
+        }
         known = {d: ((d,), c) for d, c in axis.coords.items()} | dict(axis.grids)
         known |= {n: ((axis.dims[0],), c) for n, c in axis.extra.items()}
         for d in axis.dims:
@@ -97,7 +102,9 @@ def _unstacked(
             if names and set(names) <= set(known):
                 levels[d] = names
                 del known[d]
-        coords |= {n: (d, np.asarray(c), described.get(n, {})) for n, (d, c) in known.items()}
+        for n, (along, c) in known.items():
+            own = described.get(n, {})
+            coords[n] = xarray.Variable(along, np.asarray(c), own, own.pop(ENCODING, None))
     if len(set(dims)) != len(dims):
         raise InvalidInputError(
             f"dimension names {dims} are not unique; rename one: X.rename({dims[0]}='...')"

@@ -240,7 +240,7 @@ def from_array(array: Any, dim: Dim = None, missing_value: float | None = None) 
         values, mask = unmasked(joined(array) if holds_masked(array) else array)
     if values.dtype.kind == "O":
         values = _numbers(values, mask)
-    check_dtype(values.dtype, kind="list" if isinstance(array, (list, tuple)) else "array")
+    check_dtype(values.dtype)
     reader = ArrayReader(values, loads)
     if mask is not None:
         reader = MaskedReader(values, mask, missing_value)

@@ -13,7 +13,7 @@ import scipy
 
 from streampca.errors import InvalidInputError, SourceError
 from streampca.matrix import ChunkedMatrix, Labels, Location, ReadCount
-from streampca.matrix.block import check_dtype
+from streampca.matrix.block import check_dtype, refuse_complex
 from streampca.matrix.entries import canonical, check_compressed, lines_of, spans_of, sparse_nbytes
 from streampca.matrix.kinds import as_scipy
 from streampca.sources.sparse.shared_chunks import SharedChunks, read_entries
@@ -51,6 +51,7 @@ class CompressedMatrix(ChunkedMatrix):
         where: str = "the sparse matrix",
     ) -> None:
         check_dtype(data.dtype)
+        refuse_complex(data.dtype, fit="ComplexEOF(2).fit(X.toarray())")
         self.data, self.indices, self.stored, self.where = data, indices, axis, where
         self.indptr = _checked(indptr, shape[axis], data, indices, where)
         self.shape, self.dtype = (int(shape[0]), int(shape[1])), data.dtype
@@ -291,7 +292,8 @@ class SparseMatrix(ChunkedMatrix):
     loads = ("numba",)
 
     def __init__(self, matrix: Any, labels: Labels | None = None) -> None:
-        check_dtype(matrix.dtype, kind="sparse")
+        check_dtype(matrix.dtype)
+        refuse_complex(matrix.dtype, fit="ComplexEOF(2).fit(X.toarray())")
         self.compressed: dict[int, Any] = {}
         self.in_order: int | None = None  # the axis along which it serves as it is
         self.pointers: dict[int, Any] = {}

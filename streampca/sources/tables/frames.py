@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from streampca.errors import InvalidTypeError, shorten
-from streampca.matrix.block import check_dtype, refuse_inexact
+from streampca.matrix.block import refuse_complex, refuse_inexact
 from streampca.matrix.names import counts, index_names, index_tuples
 
 Array = np.ndarray[Any, Any]
@@ -129,11 +129,11 @@ def frame_values(frame: Any) -> Array:
     if not hasattr(frame, "dtypes") or not hasattr(frame, "iloc"):
         return arrow_values(frame)
     dtypes = set(frame.dtypes)
-    if len(dtypes) == 1 and isinstance(one := dtypes.pop(), np.dtype) and one.kind in "biuf":
+    if len(dtypes) == 1 and isinstance(one := dtypes.pop(), np.dtype) and one.kind in "biufc":
         return np.asarray(frame.to_numpy())
     for dtype in frame.dtypes:
         if dtype.kind == "c":
-            check_dtype(np.dtype(dtype), kind="frame")
+            refuse_complex(dtype, "a column", "ComplexEOF(2).fit(X.to_numpy())")
     refuse_other_than_numbers(frame)
     return numbers_of(frame)
 

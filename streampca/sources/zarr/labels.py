@@ -11,6 +11,7 @@ import zarr
 from streampca.errors import SourceError
 from streampca.matrix import AxisLabels, Labels
 from streampca.matrix.columns import Text, as_text
+from streampca.matrix.labels import encoded_dates
 from streampca.sources.annotations import Annotations
 from streampca.sources.cf import coded_attributes, decode_coordinate, descriptive, is_dates
 from streampca.sources.genotypes.variants import UNNAMED, plain_chromosome
@@ -128,9 +129,10 @@ def _axis(
             continue
         described = descriptive(dict(array.attrs))
         if is_dates(coords[name] if name in coords else grids[name][1], described):
+            stored = encoded_dates(described)
             described = {
                 n: value for n, value in described.items() if n not in ("units", "calendar")
-            }
+            } | stored
         if described:
             attrs[name] = described
     extra = extra_columns(parent, dims[0], sizes[dims[0]]) if len(dims) == 1 else {}

@@ -147,7 +147,7 @@ def from_zarr(
         decoding = None if code is not None else Decoding.of(attributes, stored)
     hole = code if missing_value is None else missing_value
     reader = ZarrReader(array, missing_chunks, decoding, hole=hole)
-    check_dtype(reader.dtype, kind="zarr")
+    check_dtype(reader.dtype)
     matrix = stack(reader, dim, names or None)
     matrix.missing_value = code
     if grouped:
@@ -173,7 +173,7 @@ def group_in(node: Any, group: str, source: str) -> Any:
 
 def _check_array(array: Any, source: str) -> None:
     """Refuse a dtype, a chunk grid and an array that are not read."""
-    check_dtype(np.dtype(array.dtype), kind="zarr")
+    check_dtype(np.dtype(array.dtype))
     try:
         array.chunks, array.shards  # noqa: B018
     except NotImplementedError:
