@@ -126,8 +126,19 @@ def resident_nbytes(proc: str | Path = "/proc") -> int:
         with open(f"{proc}/self/statm", "rb", buffering=0) as file:
             pages = int(file.read().split()[1])
     except (OSError, IndexError, ValueError):
-        return 0
+        return by_psutil("rss")
     return pages * mmap.PAGESIZE
+
+
+def by_psutil(figure: str) -> int:
+    """A figure of this process or machine where there is no /proc (macOS, Windows); else 0."""
+    import psutil
+
+    try:
+        about = psutil.virtual_memory() if figure == "available" else psutil.Process().memory_info()
+    except (OSError, psutil.Error):  # a Linux that hides /proc
+        return 0
+    return int(getattr(about, figure, 0))
 
 
 @contextmanager

@@ -14,7 +14,7 @@ from streampca.errors import DamagedSourceError
 from streampca.store import backend
 
 PROGRAM = """
-import ctypes, importlib, os, pkgutil, shutil, sys
+import ctypes, importlib, importlib.util, os, pkgutil, shutil, sys
 
 # libraries look at the platform, which is this one: they come first
 import dask.array, distributed, h5py, matplotlib.pyplot, numba, numpy as np, platformdirs
@@ -23,13 +23,21 @@ import scipy.linalg, xarray, zarr
 LACKING = '''O_NOFOLLOW O_DIRECTORY O_CLOEXEC O_NONBLOCK O_NOCTTY O_PATH O_SYNC O_DSYNC pread preadv
 pwrite pwritev readv writev fchmod fchown chown lchown fork forkpty register_at_fork getuid geteuid
 getgid getegid getpgid getpgrp setsid killpg sched_getaffinity sched_setaffinity sysconf confstr
-statvfs fstatvfs mkfifo mknod nice getloadavg uname posix_fadvise posix_fallocate openpty ttyname
-wait3 wait4 setuid setgid getpriority getrusage'''.split()
+fstatvfs mkfifo mknod nice getloadavg uname posix_fadvise posix_fallocate openpty ttyname
+wait3 wait4 setuid setgid getpriority getrusage major minor makedev getgroups getsid lockf sendfile
+sync fdatasync pipe2 memfd_create copy_file_range getxattr listxattr setxattr removexattr fwalk
+pathconf fpathconf posix_spawn sched_yield chroot lchmod fchdir get_blocking set_blocking
+EX_OK EX_USAGE WEXITSTATUS'''.split()
 for name in LACKING:
     if hasattr(os, name):
         delattr(os, name)
 if hasattr(os, "process_cpu_count"):  # it asks sched_getaffinity here, and not there
     os.process_cpu_count = os.cpu_count
+kill = os.kill
+def interrupting(pid, number):
+    assert number != 0, "os.kill(pid, 0) is Ctrl-C there"
+    kill(pid, number)
+os.kill = interrupting
 os.supports_dir_fd = set()
 shutil._use_fd_functions = False  # found when it was imported
 for name in ("fcntl", "resource", "pwd", "grp", "termios", "pty", "tty"):
@@ -41,7 +49,19 @@ def only_named(name, *more, **options):
     return dlopen(name, *more, **options)
 ctypes.CDLL = only_named
 
+import builtins, io
+opened = io.open
+package = importlib.util.find_spec("streampca").submodule_search_locations[0]
+def without_proc(file, *more, **options):
+    ours = sys._getframe(1).f_code.co_filename.startswith(package)
+    if ours and str(file).startswith(("/proc", "/sys")):
+        raise FileNotFoundError(2, "no such file", file)
+    return opened(file, *more, **options)
+builtins.open = io.open = without_proc
+
 import streampca
+from streampca.passes import memory
+memory.PROC = memory.CGROUP = memory.Path("nowhere")
 for one in pkgutil.walk_packages(streampca.__path__, "streampca."):
     if not one.name.endswith("__main__"):
         importlib.import_module(one.name)
@@ -59,6 +79,31 @@ store = streampca.ModelStore(folder + "/store")
 store.publish(fits[0]), store.publish(fits[1])
 for model in (streampca.load(folder + "/model"), store.load()):
     np.testing.assert_array_equal(model.components_, fits[0].components_)
+assert memory.resident_nbytes() > 1 << 20 and memory.available_nbytes() > 1 << 20
+
+from streampca.cli.commands import main
+os.chdir(folder)
+with opened("job.yaml", "w", encoding="utf-8") as file:
+    file.write("source: {path: grows.zarr}\\nmodel: {n_components: 2}\\n")
+    file.write("store: nightly\\nsettle: 0\\n")
+zarr.create_array("grows.zarr", data=x[:40], chunks=(20, 8))
+assert main(["refresh", "job.yaml"]) == 0
+streampca.append("grows.zarr", x[40:])
+assert main(["refresh", "job.yaml"]) == 0
+assert main(["status", "job.yaml"]) == 0
+words = ["fit", "x.zarr", "-k", "2", "-o", "m", "--checkpoint", "kept", "--scores", "s.npy", "-q"]
+assert main(words) == 0
+assert main(["models", "rollback", "nightly"]) == 0
+assert main(["report", "m", "-o", "m.html"]) == 0
+
+# what Windows cannot name, and names that differ in their case alone
+for place, folders, files in os.walk(folder):
+    names = folders + files
+    assert len({one.lower() for one in names}) == len(names), names
+    for one in names:
+        stem = one.split(".")[0].upper()
+        assert not set(one) & set('<>:"|?*\\\\') and one[-1] not in ". ", one
+        assert stem not in {"CON", "PRN", "AUX", "NUL", "COM1", "LPT1"}, one
 """
 
 

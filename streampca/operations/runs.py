@@ -251,21 +251,17 @@ def state_of(run: dict[str, Any] | None) -> str:
 
 
 def _is_alive(pid: Any) -> bool:
+    """Whether a process goes on: one that has ended, and whose parent has not asked how, does not.
+
+    Asking by ``os.kill(pid, 0)`` would interrupt the process on Windows.
+    """
+    import psutil
+
     if type(pid) is not int or pid <= 0:
         return False
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # the process of another user
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.AccessDenied:  # the process of another user
         return True
-    return not _is_zombie(pid)
-
-
-def _is_zombie(pid: int) -> bool:
-    """Whether a process has ended, and its parent has not asked how."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[:1] == [b"Z"]
-    except OSError:
+    except (psutil.NoSuchProcess, OverflowError):
         return False

@@ -55,7 +55,7 @@ def holder_of(place: str) -> int | None:
 
     The lock is not touched: a refresh that begins now would find it taken.
     """
-    with contextlib.suppress(OSError, ValueError):
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # Windows has no os.major
         here = os.stat(os.path.abspath(place).rstrip("/") + ".lock")
         device = f"{os.major(here.st_dev):02x}:{os.minor(here.st_dev):02x}:{here.st_ino}"
         with open("/proc/locks", encoding="ascii") as file:

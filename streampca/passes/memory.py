@@ -152,8 +152,8 @@ def peak_nbytes() -> int:
         return high
     try:
         import resource
-    except ImportError:
-        return 0
+    except ImportError:  # Windows
+        return imported.by_psutil("peak_wset")
     high = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return high if sys.platform == "darwin" else 1024 * high
 
@@ -164,8 +164,8 @@ def available_nbytes() -> int | None:
     The smaller of the control group's limit, and what the system has available plus what is
     resident here. None if neither is known.
     """
-    free = _proc_nbytes("meminfo", "MemAvailable")
-    known = [_cgroup_limit(), None if free is None else free + resident_nbytes()]
+    free = _proc_nbytes("meminfo", "MemAvailable") or imported.by_psutil("available")
+    known = [_cgroup_limit(), free + resident_nbytes() if free else None]
     return min((k for k in known if k is not None), default=None)
 
 

@@ -55,7 +55,7 @@ class Rates:
             return rates
         if isinstance(rates, (str, os.PathLike)):
             try:
-                rates = json.loads(Path(rates).read_text())
+                rates = json.loads(Path(rates).read_text(encoding="utf-8"))
             except (OSError, ValueError) as error:
                 raise InvalidInputError(
                     f"rates={os.fspath(rates)!r} cannot be read ({error}); make it with "

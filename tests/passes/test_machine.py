@@ -7,6 +7,7 @@ from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from typing import Any
 
+import psutil
 import pytest
 
 from streampca.passes import memory
@@ -94,6 +95,7 @@ def test_limits_of_control_groups_version_1(
 def meminfo(system: Path, available_kb: int) -> None:
     text = f"MemTotal: 99999999 kB\nMemFree: 12 kB\nMemAvailable:   {available_kb} kB\n"
     write(system / "proc" / "meminfo", text)
+    write(system / "proc" / "self" / "statm", "1000 0 20 1 0 400 0")
 
 
 def test_available_is_free_and_what_is_resident(system: Path) -> None:
@@ -113,16 +115,29 @@ def test_available_is_bounded_by_the_control_group(system: Path) -> None:
 
 
 def test_memory_of_a_system_without_proc(system: Path) -> None:
+    near = pytest.approx(psutil.Process().memory_info().rss, rel=0.2)
     assert memory._cgroup_limit() is None
-    assert memory.available_nbytes() is None
-    assert memory.resident_nbytes() == 0
+    assert memory.available_nbytes() > 2**20
+    assert memory.resident_nbytes() == near
     assert 0 < memory.peak_nbytes() <= 1024 * getrusage(RUSAGE_SELF).ru_maxrss
     write(system / "proc" / "meminfo", "MemTotal: 12 kB")
     write(system / "proc" / "self" / "statm", "")
     write(system / "proc" / "self" / "status", "Name: python")
+    assert memory.available_nbytes() > 2**20
+    assert memory.resident_nbytes() == near
+    assert 0 < memory.peak_nbytes() <= 1024 * getrusage(RUSAGE_SELF).ru_maxrss
+
+
+def test_memory_of_a_system_that_does_not_tell(
+    system: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def hidden(*_: object) -> None:
+        raise FileNotFoundError
+
+    monkeypatch.setattr(psutil, "virtual_memory", hidden)
+    monkeypatch.setattr(psutil.Process, "memory_info", hidden)
     assert memory.available_nbytes() is None
     assert memory.resident_nbytes() == 0
-    assert 0 < memory.peak_nbytes() <= 1024 * getrusage(RUSAGE_SELF).ru_maxrss
 
 
 def test_peak(system: Path) -> None:
@@ -131,9 +146,6 @@ def test_peak(system: Path) -> None:
 
 
 def test_this_machine() -> None:
-    if not Path("/proc/self/statm").exists():
-        assert memory.resident_nbytes() == 0
-        return
     slack = 2**24  # the kernel counts pages of each thread in batches
     assert 0 < memory.resident_nbytes() <= memory.peak_nbytes() + slack
     available = memory.available_nbytes()
