@@ -31,6 +31,10 @@ from streampca.model_store.model_store import ModelStore as ModelStore
 from streampca.model_store.model_store import load as load
 from streampca.models.completion.impute import HardImpute as HardImpute
 from streampca.models.completion.impute import SoftImpute as SoftImpute
+from streampca.models.coupled.complex_pairs import ComplexCPCCA as ComplexCPCCA
+from streampca.models.coupled.complex_pairs import ComplexPairs as ComplexPairs
+from streampca.models.coupled.multiset_cca import MultisetCCA as MultisetCCA
+from streampca.models.coupled.multiset_cca import MultisetResult as MultisetResult
 from streampca.models.decompose.covariance import correlation as correlation
 from streampca.models.decompose.covariance import covariance as covariance
 from streampca.models.eof.complex_eof import ComplexEOF as ComplexEOF
@@ -93,8 +97,6 @@ from streampca.models.two_views.cca import CCA as CCA
 from streampca.models.two_views.cpcca import CPCCA as CPCCA
 from streampca.models.two_views.cross_correlation import cross_correlation as cross_correlation
 from streampca.models.two_views.mca import MCA as MCA
-from streampca.models.two_views.multiset_cca import MultisetCCA as MultisetCCA
-from streampca.models.two_views.multiset_cca import MultisetResult as MultisetResult
 from streampca.models.two_views.rotated_views import RotatedTwoViewResult as RotatedTwoViewResult
 from streampca.passes import Advance as Advance
 from streampca.passes import Plan as Plan

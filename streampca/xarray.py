@@ -12,6 +12,7 @@ import xarray
 from streampca.models.pca.pca import PCA
 from streampca.models.pca.rotated_pca import rotate
 from streampca.models.two_views.cca import CCA
+from streampca.models.two_views.cpcca import CPCCA
 from streampca.models.two_views.mca import MCA
 from streampca.passes import Plan
 from streampca.sources import as_matrix
@@ -137,6 +138,21 @@ class StreampcaAccessor:
         2
         """
         return MCA(n_components, **parameters).fit(self._obj, Y, dim=self._dim(dim))
+
+    def cpcca(self, Y: Any, n_components: Any = 2, dim: Any = None, **parameters: Any) -> CPCCA:
+        """A fitted :class:`streampca.CPCCA` of this and Y, rows paired by label.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import xarray as xr
+        >>> import streampca
+        >>> values = np.random.default_rng(0).normal(size=(30, 3, 4))
+        >>> field = xr.DataArray(values, dims=('time', 'lat', 'lon'))
+        >>> field.streampca.cpcca(field[:, 0], 2, dim='time', alpha=0.5).result_.n_components
+        2
+        """
+        return CPCCA(n_components, **parameters).fit(self._obj, Y, dim=self._dim(dim))
 
     def _dim(self, dim: Any) -> Any:
         """The sample dimension: "time" for a Dataset of several variables."""

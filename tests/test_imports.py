@@ -138,6 +138,7 @@ MODELS: dict[str, set[str]] = {
     "sparse": SHARED,
     "regression": SHARED,
     "eof": SHARED | {"pca"},
+    "coupled": SHARED | {"pca", "eof", "two_views"},
     "latent": SHARED | {"pca"},
     "text": SHARED | {"pca"},
     "explore": SHARED | {"pca", "kernel"},

@@ -17,6 +17,7 @@ from streampca.kernels import Array
 from streampca.matrix import AxisLabels, ChunkedMatrix, select
 from streampca.matrix.alignment import rows_of as row_labels
 from streampca.matrix.alignment import shared_places
+from streampca.matrix.names import counts, whole_numbers
 from streampca.models.results.linear_result import LinearResult
 from streampca.sources.tables.frames import column_names, is_frame, row_names
 
@@ -244,7 +245,7 @@ def _of_anndata(cells: Any) -> Claim:
             factors = np.where(left_out, 0.0, 1.0)
     scores = None if scores is None else _array(scores)
     samples, features = (
-        AxisLabels.plain(dim, len(names), list(map(str, names)))
+        AxisLabels.plain(dim, len(names), None if counts(whole_numbers(names)) else list(names))
         for dim, names in (("obs", cells.obs_names), ("var", cells.var_names))
     )
     return Claim(loadings, scores, scale=None, factors=factors, features=features, samples=samples)

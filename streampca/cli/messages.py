@@ -16,6 +16,7 @@ IN_MESSAGES = re.compile(
 )
 PHRASES = {  # calls that an option stands for
     "streampca.prune_ld(X)": "--ld-r2 0.2",
+    "streampca.ComplexEOF(2).fit(X)": "--model complex-eof",
     "sample_weight=streampca.relative_weights(w)": "--relative-weights",
     "exclude='samples.txt'": "--remove samples.txt",
     "streampca.kinship(X) has": "streampca relate lists",

@@ -12,6 +12,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 import streampca
 from streampca.cli.score_files import ZARR, ending, is_file, scores_in
 from streampca.errors import InvalidInputError, OccupiedError, OutputError
@@ -137,7 +139,8 @@ def write_scores(model: Any, matrix: Any, path: str, overwrite: bool, remove: An
             model.transform(matrix, out=place, overwrite=replaces, remove=remove)
             return
         n, k = scores.shape
-        sink = ZarrSink(place, n, k, overwrite=replaces)
+        dtype = np.result_type(scores, np.float64)
+        sink = ZarrSink(place, n, k, dtype, overwrite=replaces)
         sink.write(0, scores)
         sink.finish()
 

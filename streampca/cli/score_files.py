@@ -87,8 +87,17 @@ def _names(samples: AxisLabels | None, n: int) -> list[tuple[str, list[str]]]:
 
 
 def _components(scores: Any) -> list[str]:
-    named = scores.attrs.get(COLUMNS)
-    return list(named) if named else [f"PC{i + 1}" for i in range(scores.shape[1])]
+    """The names of columns; of complex components those of both parts."""
+    named = scores.attrs.get(COLUMNS) or [f"PC{i + 1}" for i in range(scores.shape[1])]
+    if scores.dtype.kind != "c":
+        return list(named)
+    return [f"{name}_{part}" for name in named for part in ("real", "imag")]
+
+
+def _columns(scores: Any) -> Iterator[tuple[int, np.ndarray[Any, Any]]]:
+    """The parts of real columns."""
+    for start, part in _parts(scores):
+        yield start, np.ascontiguousarray(part).view(part.real.dtype)
 
 
 def _text(path: str, scores: Any, samples: AxisLabels | None) -> None:
@@ -99,7 +108,7 @@ def _text(path: str, scores: Any, samples: AxisLabels | None) -> None:
             file, delimiter="," if path.lower().endswith(".csv") else "\t", lineterminator="\n"
         )
         lines.writerow([*(name for name, _ in names), *_components(scores)])
-        rows = chain.from_iterable(part.tolist() for _, part in _parts(scores))
+        rows = chain.from_iterable(part.tolist() for _, part in _columns(scores))
         for *ids, row in zip(*(entries for _, entries in names), rows, strict=True):
             lines.writerow([*ids, *row])
 
@@ -114,10 +123,10 @@ def _npy(path: str, scores: Any, samples: AxisLabels | None) -> None:
 def _parquet(path: str, scores: Any, samples: AxisLabels | None) -> None:
     names = _names(samples, scores.shape[0])
     columns = {name: np.dtype(str) for name, _ in names}
-    columns |= dict.fromkeys(_components(scores), scores.dtype)
+    columns |= dict.fromkeys(_components(scores), np.empty(0, scores.dtype).real.dtype)
     parts = (
         [*(entries[start : start + len(part)] for _, entries in names), *part.T]
-        for start, part in _parts(scores)
+        for start, part in _columns(scores)
     )
     write_parquet(path, columns, parts)
 

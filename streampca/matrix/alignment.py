@@ -86,6 +86,8 @@ def shared_places(wanted: AxisLabels, axis: AxisLabels, what: str) -> Array | No
             f"{len(absent)} of {len(wanted)} {what} are not in X, by their names: "
             f"{shorten([wanted.name(int(i)) for i in absent[:4]], len(absent))}"
         )
+    if len(np.unique(found)) < len(found):
+        raise InvalidInputError(f"{what} repeat a name; expected each once, or none")
     return found
 
 

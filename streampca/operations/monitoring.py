@@ -51,7 +51,8 @@ def _watched(
     result = monitored(model)
     model.set_params(memory_limit=job.memory_limit, scheduler=scheduler)
     alpha = float(job.monitor.get("alpha", ALPHA))
-    return watched(result, model._passes(model._matrix(matrix)), alpha, rows, known=known)
+    passes = model._passes(model._matrix(matrix, of_fit=rows == FIT))
+    return watched(result, passes, alpha, rows, known=known)
 
 
 def refusal_of_outliers(gate: Mapping[str, float], found: Mapping[str, Any] | None) -> str:

@@ -1,8 +1,8 @@
 """A complex field beside real ones: ``python -m tests.benchmarks.complex_fields``.
 
 ``--times`` x ``--cells`` complex64 from Zarr, in chunks of cells. A real matrix of twice as many
-rows has the same bytes, and its Gram matrix takes the same flops; one of as many rows has half of the
-bytes and a quarter of the flops. Every candidate runs in a fresh process.
+rows has the same bytes, and its Gram matrix takes the same flops; one of as many rows has half
+of the bytes and a quarter of the flops. Every candidate runs in a fresh process.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import hashlib
 import json
 import os
@@ -24,8 +25,14 @@ import streampca
 from streampca.model_store.log import FOLD
 from streampca.store.checked import sign
 
-BOMB = bytes(numcodecs.Zstd().encode(np.zeros(3 * 10**8, np.uint8)))  # 9 kB
-BOMB += int(google_crc32c.value(BOMB)).to_bytes(4, "little")
+
+@functools.cache
+def bomb() -> bytes:
+    """9 kB that decode to 300 MB, with their checksum."""
+    encoded = bytes(numcodecs.Zstd().encode(np.zeros(3 * 10**8, np.uint8)))
+    return encoded + int(google_crc32c.value(encoded)).to_bytes(4, "little")
+
+
 ODD: tuple[Any, ...] = (
     None,
     True,
@@ -363,7 +370,7 @@ def mutate_file(rng: random.Random, name: str, data: bytes) -> tuple[bytes, str]
         return json.dumps(told).encode(), f"{done}"
     how = rng.randrange(5)
     if how == 0:
-        return BOMB, "bomb"
+        return bomb(), "bomb"
     if how == 1:
         return b"", "empty"
     if how == 2:

@@ -14,6 +14,7 @@ import zarr
 
 import streampca
 from streampca import ComplexEOF
+from streampca.cli import main
 from streampca.errors import InvalidInputError, InvalidTypeError
 from streampca.kernels import probe
 from streampca.models.decompose import hermitian_krylov
@@ -337,3 +338,20 @@ def certificate_holds(seed: int) -> None:
     inner = np.abs(np.sum(model.components_ * vh[:k].conj(), axis=1))
     angles = np.arccos(np.minimum(inner, 1))
     assert (angles <= bound.angle_bound + 1e-7)[: model.rank_].all(), seed
+
+
+def test_on_the_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tables have a column for either part: the imaginary one was dropped."""
+    z, path = field(30, 5), str(tmp_path / "z.zarr")
+    zarr.create_array(path, data=z)
+    scores = str(tmp_path / "s.csv")
+    assert main(["fit", path, "-k", "2", "-o", str(tmp_path / "m")]) != 0
+    assert "a model that takes them: --model complex-eof" in capsys.readouterr().err
+    fit = ["fit", path, "--model", "complex-eof", "-k", "2", "-o", str(tmp_path / "m"), "--quiet"]
+    for solver in ("gram", "scatter"):  # scores that the fit keeps, and of another pass
+        more = ["--solver", solver, "--scores", scores, "--overwrite"]
+        assert main([*fit, *more]) == 0
+        table = np.genfromtxt(scores, delimiter=",", names=True)
+        expected = streampca.load(tmp_path / "m").transform(z)
+        found = np.stack([table[f"PC{i}_real"] + 1j * table[f"PC{i}_imag"] for i in (1, 2)], axis=1)
+        np.testing.assert_allclose(found, expected, atol=1e-12)

@@ -146,3 +146,17 @@ def test_what_cannot_be_answered_is_refused(tmp_path: Path) -> None:
 def test_one_row_has_no_phase():
     with pytest.raises(InvalidInputError, match="1 row has no phase; expected at least 2"):
         streampca.analytic(np.ones((1, 4)))
+
+
+@pytest.mark.parametrize("kind", ["currents", "a real field"])
+def test_a_travelling_wave_of_known_period_and_length_is_recovered(kind: str) -> None:
+    time, place = np.arange(240.0)[:, None], np.arange(40.0)
+    turning = np.exp(2j * np.pi * (time / 24 - place / 10))
+    noise = 0.1 * np.random.default_rng(3).standard_normal((240, 40, 2)) @ [1, 1j]
+    x: Any = turning + noise if kind == "currents" else analytic((turning + noise).real)
+    model = eof(1).fit(x)
+    turned = np.unwrap(np.angle(model.transform(x)[:, 0]))
+    assert 2 * np.pi / np.polyfit(time[:, 0], turned, 1)[0] == pytest.approx(24, rel=3e-3)
+    along = np.polyfit(place, np.unwrap(model.phase_[0]), 1)[0]  # later from place to place
+    assert -2 * np.pi / along == pytest.approx(10, rel=3e-3)
+    assert model.explained_variance_ratio_[0] > 0.9

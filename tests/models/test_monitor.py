@@ -262,9 +262,11 @@ def test_one_in_a_hundred_rows_in_control_is_above_a_limit(family: str, scale: s
 @pytest.mark.soak
 @pytest.mark.parametrize("family", FAMILIES)
 def test_empirical_limits_hold_for_new_rows(family: str) -> None:
-    found = false_alarms(family, 100, limits="empirical")
+    n, _, variances = FAMILIES[family]
+    fits = 600 if len(variances) < 100 else 100  # few rows are above each limit: it varies by half
+    found = false_alarms(family, fits, limits="empirical")
     print(family, found.round(2))
-    least = 0.5 if FAMILIES[family][0] <= 200 else 0.7  # no order statistic is nearer to 1 %
+    least = 0.5 if n <= 200 else 0.7  # no order statistic is nearer to 1 %
     assert np.all((found > least) & (found < 1.3)), found
 
 

@@ -8,17 +8,24 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import re
 import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import streampca
 
-NEEDED = ("sphinx", "pydata_sphinx_theme", "myst_nb", "sphinx_design", "sphinx_copybutton", "latex2mathml")
+NEEDED = (
+    "sphinx",
+    "pydata_sphinx_theme",
+    "myst_nb",
+    "sphinx_design",
+    "sphinx_copybutton",
+    "latex2mathml",
+)
 
 
 def settings() -> dict[str, Any]:
@@ -70,22 +77,22 @@ def settings() -> dict[str, Any]:
     }
 
 
-def build(out: Path, only: Callable[[str], bool] | None = None, processes: int = 1) -> int:
+def build(out: Path, only: str = "", processes: int = 1) -> int:
     """Write the site to a folder; returns the number of pages. Warnings of Sphinx are errors.
 
-    only : which pages, for a part of the site, in which links may lead to nothing.
+    only : a pattern of the names of pages, for a part in which links may lead to nothing.
     """
     from sphinx.application import Sphinx
 
     from tests.site import pages
 
     chosen = settings()
-    if only is not None:
+    if only:
         chosen["suppress_warnings"] += ["myst.xref_missing", "toc.not_readable", "toc.excluded"]
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder, "source")
         source.mkdir()
-        pages.write(source, only or (lambda page: True))
+        pages.write(source, lambda page: re.match(only, page) is not None)
         app = Sphinx(
             str(source),
             None,
@@ -110,7 +117,9 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("out", type=Path, help="a folder, which is written anew")
-    out = parser.parse_args().out
+    parser.add_argument("--only", default="", help="a pattern of pages, such as 'api/PCA|theory'")
+    arguments = parser.parse_args()
+    out: Path = arguments.out
     if lacking := [name for name in NEEDED if importlib.util.find_spec(name) is None]:
         print(f"not installed: {', '.join(lacking)}; pip install -e '.[docs]'", file=sys.stderr)
         return 69
@@ -119,8 +128,8 @@ def main() -> int:
         return 73
     shutil.rmtree(out, ignore_errors=True)
     begun = time.perf_counter()
-    n_pages = build(out, processes=2)
-    broken = links.broken(out)
+    n_pages = build(out, arguments.only, processes=1 if arguments.only else 2)
+    broken = [] if arguments.only else links.broken(out)
     print(*broken, sep="\n", end="\n" if broken else "", file=sys.stderr)
     print(f"{n_pages} pages in {time.perf_counter() - begun:.0f} s: {out / 'index.html'}")
     return 1 if broken else 0

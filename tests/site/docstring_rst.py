@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterator
 
 ENTRY = re.compile(r"(\*{0,2}[A-Za-z_]\w*(?:, \*{0,2}[A-Za-z_]\w*)*) : (.*)", re.S)
-NEXT_ENTRY = re.compile(r"(?<=[.;])  (?=[A-Za-z_][\w, ]* : )")
+NEXT_ENTRY = re.compile(r"(?<=[.;])  (?=[A-Za-z_]\w*(?:, [A-Za-z_]\w*)* : )")
 LABEL = re.compile(r"(Costs?|Raises?|Returns?|Sources?|Memory|Limits):? ")
 AS_IT_IS = re.compile(r"(``.+?``|:[a-z:]+:`[^`]+`|`[^`]+`)", re.S)
 # what reStructuredText would take for markup: a reference, emphasis, a substitution
@@ -62,9 +62,7 @@ def as_rst(doc: str) -> list[str]:
     lines = re.sub(r"^(\w[\w ]*)\n-{3,}$", r"\n.. rubric:: \1\n", doc, flags=re.M).split("\n")
     for block in blocks(lines):
         text = "\n".join(block)
-        if literal and block[0].startswith(" "):
-            found += [*block, ""]
-        elif text.startswith(">>>"):
+        if text.startswith(">>>") or (literal and block[0].startswith(" ")):
             found += [*block, ""]
         elif text.startswith(".. rubric::"):
             found += [text, ""]

@@ -1,4 +1,4 @@
-"""What Sphinx is told of streampca: its docstrings, and formulas as MathML, which needs no script."""
+"""For Sphinx: the docstrings of streampca, and formulas as MathML, which needs no script."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def inline_formula(self: Any, node: Any) -> None:
 
 def displayed_formula(self: Any, node: Any) -> None:
     """A formula on lines of its own."""
-    self.body.append(f'<div class="formula">{convert(node.astext(), display="block")}</div>')
+    formula = convert(node.astext(), display="block")
+    self.body.append(f'<div class="formula" tabindex="0">{formula}</div>')
     raise SkipNode
 
 
@@ -34,4 +35,5 @@ def setup(app: Sphinx) -> dict[str, Any]:
     app.connect("autodoc-process-docstring", translate)
     app.add_html_math_renderer("mathml", (inline_formula, None), (displayed_formula, None))
     app.add_css_file("site.css")
+    app.add_js_file("site.js")
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -52,6 +52,5 @@ def _wrong(out: Path, path: Path) -> Iterator[str]:
         found = (path.parent / unquote(parts.path)).resolve() if parts.path else path.resolve()
         if not found.is_file():
             yield f"{here} leads to {target}, which is not there"
-        elif parts.fragment and found.suffix == ".html":
-            if unquote(parts.fragment) not in page(found).anchors:
-                yield f"{here} leads to {target}, which has no such anchor"
+        elif found.suffix == ".html" and unquote(parts.fragment) not in page(found).anchors:
+            yield f"{here} leads to {target}, which has no such anchor"

@@ -1,4 +1,4 @@
-"""The sources of the site in a folder for Sphinx: ``notebooks/site`` and what is made from the rest.
+"""The sources of the site, in a folder for Sphinx: ``notebooks/site`` and what is made for it.
 
 A page says ``<!-- made: NAME ARGUMENT -->`` where a maker's text goes. Links of the pages of the
 repository lead to the pages that are made of their targets; a file that is no page becomes one that
@@ -14,10 +14,11 @@ import json
 import os
 import re
 import shutil
-import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from tests.site import reference
 from tests.site.docstring_rst import as_rst
@@ -28,6 +29,8 @@ TOPICS = "sources preprocess models models.pca models.completion genetics operat
 OF_REPOSITORY = {  # a file or folder -> its page
     "README.md": "index",
     "CHANGELOG.md": "changes",
+    ".github/CONTRIBUTING.md": "contributing",
+    ".github/SECURITY.md": "security",
     "configs": "reference/job-files",
     "notebooks/README.md": "guides/index",
     "streampca/README.md": "architecture",
@@ -96,7 +99,8 @@ class Site:
     def reference(self, found: re.Match[str]) -> str:
         """A link to the page of a public name."""
         name = found[1].removeprefix("streampca.")
-        if name not in self.names or not (name[0].isupper() or name in found[1][10:] or "_" in name):
+        is_word = name == found[1] and name.islower() and "_" not in name  # such as `open`
+        if name not in self.names or is_word:
             return found[0]
         return f"{{py:obj}}`{found[1]} <streampca.{name}>`"
 
@@ -140,7 +144,15 @@ def gallery(site: Site, _: str) -> str:
         cards += [f":::{{grid-item-card}} {question}", f":link: {name}", ":link-type: doc"]
         cards += [f":img-top: {name}.png", f":img-alt: The last picture of the guide {name}", ""]
         cards += [data, ":::", ""]
-    return "\n".join([*cards, "::::", "", "```{toctree}", ":hidden:", "", *names, "```"])
+    names += sorted(path.stem for path in texts())  # guides without code
+    more = [f"- [{path.read_text().partition(chr(10))[0][2:]}]({path.name})" for path in texts()]
+    toctree = ["```{toctree}", ":hidden:", "", *names, "```"]
+    return "\n".join([*cards, "::::", "", *more, "", *toctree])
+
+
+def texts() -> list[Path]:
+    """Pages beside the notebooks."""
+    return [path for path in (ROOT / "notebooks").glob("*.md") if path.stem != "README"]
 
 
 def pictures(notebook: dict[str, Any]) -> list[str]:
@@ -175,14 +187,10 @@ def job_file_examples(site: Site, _: str) -> str:
 
 
 def citation(site: Site, _: str) -> str:
-    """CITATION.cff where there is one, else what pyproject.toml says."""
-    cff = ROOT / "CITATION.cff"
-    if cff.exists():
-        return f"```yaml\n{cff.read_text()}```"
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    authors = " and ".join(one["name"] for one in project["authors"])
-    fields = {"title": f"{project['name']}: {project['description']}", "author": f"{{{authors}}}"}
-    fields["version"] = project["version"]
+    """CITATION.cff for BibTeX."""
+    known = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    authors = " and ".join(f"{{{one['name']}}}" for one in known["authors"])
+    fields = {"title": known["title"], "author": authors, "version": known["version"]}
     lines = [f"  {name} = {{{value}}}," for name, value in fields.items()]
     return "\n".join(["```bibtex", "@software{streampca,", *lines, "}", "```"])
 
@@ -226,7 +234,7 @@ def title_of(name: str) -> str:
 
 
 def notebook(site: Site, path: Path) -> str:
-    """A guide whose pictures have a text that says where they stand, for those who do not see them."""
+    """A guide in which each picture has a text, for those who do not see it: its heading."""
     guide = json.loads(path.read_text())
     heading = path.stem
     for cell in guide["cells"]:
@@ -239,8 +247,8 @@ def notebook(site: Site, path: Path) -> str:
     return json.dumps(guide)
 
 
-def write(folder: Path, only: Callable[[str], bool] = lambda page: True) -> None:
-    """Write the sources.  only : which pages, for a part of the site; the others are left out."""
+def write(folder: Path, only: Callable[[str], bool]) -> None:
+    """Write the sources.  only : which pages."""
     site = Site(folder)
     for path in sorted(PAGES.rglob("*.md")):
         page = str(path.relative_to(PAGES))
@@ -248,12 +256,15 @@ def write(folder: Path, only: Callable[[str], bool] = lambda page: True) -> None
             site.markdown(page, path.read_text(), f"notebooks/site/{page}")
     shutil.copytree(PAGES / "static", folder / "static")
     for place, page in OF_REPOSITORY.items():
-        if place.endswith(".md") and page != "index" and (ROOT / place).exists():
-            if not (PAGES / f"{page}.md").exists() and only(page):
-                site.markdown(f"{page}.md", (ROOT / place).read_text(), place)
+        made = place.endswith(".md") and not (PAGES / f"{page}.md").exists()
+        if made and (ROOT / place).exists() and only(page):
+            site.markdown(f"{page}.md", (ROOT / place).read_text(), place)
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         if only(f"guides/{path.stem}"):
             site.write(f"guides/{path.name}", notebook(site, path))
+    for path in texts():
+        if only(f"guides/{path.stem}"):
+            site.markdown(f"guides/{path.name}", path.read_text(), f"notebooks/{path.name}")
     for name in TOPICS:
         doc = inspect.getdoc(importlib.import_module(f"streampca.{name}")) or ""
         text = f"# streampca.{name}\n\n{doc.partition(chr(10))[0]}\n\n"

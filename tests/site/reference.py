@@ -60,10 +60,11 @@ def first_sentence(one: Any) -> str:
 
 def api_page(name: str, one: Any) -> str:
     """A page of reStructuredText: autodoc reads the docstrings."""
-    full = f"streampca.{name}".replace("streampca.da.streampca", "streampca.xarray.StreampcaAccessor")
+    full = f"streampca.{name}" if name != "da.streampca" else "streampca.xarray.StreampcaAccessor"
     lines = [name, "=" * len(name), "", ".. currentmodule:: streampca", ""]
     if inspect.isclass(one):
-        lines += [f".. autoclass:: {full}", "   :members: " + ", ".join(m for m, _, _ in members(one))]
+        shown = ", ".join(member for member, _, _ in members(one))
+        lines += [f".. autoclass:: {full}", f"   :members: {shown}"]
     else:
         lines += [f".. autofunction:: {full}"]
     return "\n".join([*lines, ""])
@@ -79,12 +80,20 @@ def api_index() -> str:
             title for start, title in GROUPS.items() if home.startswith(start) or room == start
         )
         tables.setdefault(title, []).append(f"| [`{name}`]({name}.rst) | {first_sentence(one)} |")
-    parts = ["# API", "Every public name has a page with its parameters, cost, errors, source and an example."]
+    parts = [
+        "# API",
+        "Every public name has a page with its parameters, cost, errors, source and an example.",
+    ]
     for title in dict.fromkeys(GROUPS.values()):
         if title in tables:
-            parts += [f"## {title}", "\n".join(["| name | what it is |", "|---|---|", *tables[title]])]
+            parts += [
+                f"## {title}",
+                "\n".join(["| name | what it is |", "|---|---|", *tables[title]]),
+            ]
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *public(), "```"])
-    return "\n\n".join([*parts, "Errors and warnings have [a page of their own](../errors.md).", toctree, ""])
+    return "\n\n".join(
+        [*parts, "Errors and warnings have [a page of their own](../errors.md).", toctree, ""]
+    )
 
 
 # -- the command line ----------------------------------------------------------------
@@ -133,8 +142,10 @@ def sections(parser: argparse.ArgumentParser) -> Iterator[str]:
                 rows.append(f"{spelled(formatter, action)}\n: {meaning(formatter, action)}")
         if rows:
             title = (group.title or "options").replace("positional arguments", "arguments")
-            yield f"## {parser.prog.partition(' ')[2]}: {title}" if parser.prog.count(" ") > 1 else (
-                f"## {title[:1].upper()}{title[1:]}"
+            yield (
+                f"## {parser.prog.partition(' ')[2]}: {title}"
+                if parser.prog.count(" ") > 1
+                else (f"## {title[:1].upper()}{title[1:]}")
             )
             yield "\n\n".join(rows)
     for one in inner:
@@ -170,7 +181,9 @@ def entries(table: Mapping[str, Entry], before: str = "") -> Iterator[str]:
     for name, entry in table.items():
         kinds = " or ".join(entry.kinds)
         values = ", ".join(f"`{one}`" for one in entry.choices) or kinds
-        default = "required" if entry.required else "" if entry.default is None else f"`{entry.default}`"
+        default = (
+            "required" if entry.required else "" if entry.default is None else f"`{entry.default}`"
+        )
         yield f"| `{before}{name}` | {plain(entry.meaning)} | {values} | {default} |"
         yield from entries(entry.inner or {}, f"{before}{name}.")
 
@@ -195,7 +208,9 @@ def error_tables() -> str:
     for one in raised:
         code, kind = next((c, k) for cls, c, k in errors.EXIT if issubclass(one, cls))
         also = ", ".join(f"`{b.__name__}`" for b in one.__bases__)
-        rows.append(f"| `{one.__name__}` | {first_sentence(one)} Is also: {also}. | {code} `{kind}` |")
+        rows.append(
+            f"| `{one.__name__}` | {first_sentence(one)} Is also: {also}. | {code} `{kind}` |"
+        )
     parts = [
         "## Errors",
         "\n".join(["| error | meaning | exit code, kind |", "|---|---|---|", *rows]),

@@ -107,7 +107,7 @@ def rotated_eof(folder: Path) -> Pairs:
     "xeofs",
     "single.HilbertEOF",
     ERSST,
-    'complex_modes(PCA(4).fit(analytic(field, padding="exp")))',
+    'ComplexEOF(2).fit(analytic(field, padding="exp"))',
     "shares, amplitudes of the maps and of the scores",
     1e-5,
 )
@@ -118,7 +118,8 @@ def hilbert_eof(folder: Path) -> Pairs:
     theirs: Any = HilbertEOF(n_modes=2, padding="exp", solver="full")
     theirs.fit(field, dim="time")
     matrix = streampca.analytic(field, padding="exp", dim="time")
-    found = streampca.complex_modes(streampca.PCA(4).fit(matrix), matrix).to_xarray()
+    model = streampca.ComplexEOF(2, solver="gram").fit(matrix)
+    found = model.result_.to_xarray()
     yield found.explained_variance_ratio.values, theirs.explained_variance_ratio().values
     yield flat(found.amplitude, "component"), flat(theirs.components_amplitude().sel(lat=field.lat))
     yield found.score_amplitude.values, theirs.scores_amplitude(normalized=False).T.values

@@ -18,7 +18,7 @@ import numpy as np
 
 from streampca.errors import InvalidTypeError, MemoryLimitError, NonFiniteError, not_fitted
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.matrix import ChunkedMatrix, Labels
 from streampca.matrix.block import score_dtype
 from streampca.models.contract.request import seed_of
 from streampca.models.contract.scikit_learn import ScikitLearnContract
@@ -347,14 +347,14 @@ class Estimator(ScikitLearnContract):
         return self.missing_value
 
     def _matrix(
-        self, X: Any, dim: Any = None, remove: Any = None, fitted: AxisLabels | None = None
+        self, X: Any, dim: Any = None, remove: Any = None, of_fit: bool = False
     ) -> ChunkedMatrix:
         """New data as samples x features, in the form that the maps of the result expect.
 
-        fitted : of X that holds the rows of the fit, the labels of these.
+        of_fit : X holds the rows of the fit; those that it left out are left out.
         """
         result = self._fitted()
-        return result.as_rows(self._new_rows(result).matrix(X, dim, remove, fitted))
+        return result.as_rows(self._new_rows(result).matrix(X, dim, remove, of_fit))
 
     def _options(self, rows: ChunkedMatrix | LazyRows) -> RowOptions:
         """The options of the parameters for such rows."""

@@ -22,6 +22,7 @@ from streampca.models.explore.score_space import ALIKE, ROUNDING
 from streampca.models.results.decomposition import PrincipalComponents
 from streampca.passes import one_pass, pass_spec, single_threaded_blas
 from streampca.solvers.resampling import Resampled, ScoreSpace
+from streampca.sources import counted
 
 SQUARES = 6  # arrays of the size of the sums of one group, while components are computed
 TURNS = 6  # arrays of all turns of components, until errors are known
@@ -118,7 +119,7 @@ def without_features(
 
 
 def _of_fit(model: LinearModel, result: PrincipalComponents, X: Any) -> ChunkedMatrix:
-    matrix = model._matrix(X, None, getattr(model, "remove", None), result.fitted_samples)
+    matrix = model._matrix(counted(X), None, getattr(model, "remove", None), of_fit=True)
     if result.weight != matrix.shape[0]:
         raise InvalidInputError(
             f"the fit had {result.n_samples} rows of a total weight of {result.weight:g}, and X "

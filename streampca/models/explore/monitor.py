@@ -232,7 +232,7 @@ def monitor(
     result = monitored(model)
     _check(alpha, rows, limits, reference)
     if not isinstance(reference, Monitor | None):
-        again = model._passes(model._matrix(reference, dim, None, result.fitted_samples))
+        again = model._passes(model._matrix(reference, dim, of_fit=True))
         reference = _seen(again, RowDistances.of(result, again.options), "reference")
     known = None if reference is None else (reference.t2, reference.spe)
     if known is not None and result.n_samples and len(known[0]) != result.n_samples:
@@ -240,8 +240,7 @@ def monitor(
             f"reference has {len(known[0])} rows, and the fit had {result.n_samples}; expected the "
             "rows of the fit"
         )
-    fitted = result.fitted_samples if rows == FIT else None
-    passes = model._passes(model._matrix(X, dim, remove, fitted))
+    passes = model._passes(model._matrix(X, dim, remove, of_fit=rows == FIT))
     return watched(result, passes, alpha, rows, limits, known)
 
 

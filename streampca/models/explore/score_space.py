@@ -105,7 +105,7 @@ def _scores(model: LinearModel, result: PrincipalComponents, X: Any, scores: Any
     factor = result.score_deviation if whitened else np.ones(1)
     if X is not None:
         remove, fitted = getattr(model, "remove", None), result.fitted_samples
-        passes = model._passes(model._matrix(counted(X), None, remove, fitted))
+        passes = model._passes(model._matrix(counted(X), None, remove, of_fit=True))
         found = model._scored(passes, model._scores_map(X, passes.options))
         places = shared_places(fitted, passes.matrix.labels.samples, "samples of the fit")
         found = found if places is None else found[places]

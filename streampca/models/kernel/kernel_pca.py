@@ -11,7 +11,7 @@ import numpy as np
 
 from streampca.errors import AccuracyWarning, InvalidInputError, SourceError, warn_caller
 from streampca.kernels import Array
-from streampca.matrix import AxisLabels, ChunkedMatrix, Labels
+from streampca.matrix import ChunkedMatrix, Labels
 from streampca.matrix.block import score_dtype
 from streampca.models.contract.parameters import Kept, parameter
 from streampca.models.contract.registry import estimator
@@ -363,7 +363,7 @@ class KernelPCA(KernelParameters):
         return ObjectKernel(self.kernel, objects)
 
     def _matrix(
-        self, X: Any, dim: Any = None, remove: Any = None, fitted: AxisLabels | None = None
+        self, X: Any, dim: Any = None, remove: Any = None, of_fit: bool = False
     ) -> ChunkedMatrix:
         """New rows; of objects, their kernel with those of the fit."""
         result = self._fitted()
@@ -376,7 +376,7 @@ class KernelPCA(KernelParameters):
                 "a saved model holds neither the objects of its fit nor their kernel: give its "
                 "values, numpy.array([[kernel(a, b) for b in objects_of_fit] for a in X])"
             )
-        return super()._matrix(X, dim, remove, fitted)
+        return super()._matrix(X, dim, remove, of_fit)
 
     def _training(
         self, matrix: ChunkedMatrix, path: str

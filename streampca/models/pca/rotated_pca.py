@@ -262,7 +262,7 @@ class RotatedPCA(ScoresEmptySamples, WeighsSamples, LinearModel):
     ((2, 2), True)
     """
 
-    base_class: ClassVar[type[LinearModel]] = PCA
+    base_class: ClassVar[type[Any]] = PCA
 
     def __init__(
         self,
@@ -322,7 +322,7 @@ class RotatedPCA(ScoresEmptySamples, WeighsSamples, LinearModel):
 
     # -- the settings of the PCA ----------------------------------------------------------------
 
-    def _base(self) -> Any:
+    def _base(self) -> PCA:
         kind = self.base_class
         if self.pca is not None and not isinstance(self.pca, kind):
             name = kind.__name__
@@ -330,7 +330,8 @@ class RotatedPCA(ScoresEmptySamples, WeighsSamples, LinearModel):
                 f"pca is {in_words(self.pca)}; expected a {name} of streampca: "
                 f"{type(self).__name__}({name}(3)). Another fitted model: streampca.rotate(model)"
             )
-        return kind() if self.pca is None else self.pca
+        found: PCA = kind() if self.pca is None else self.pca
+        return found
 
     def check_types(self) -> None:
         """Those of the parameters of the PCA. Raises InvalidInputError."""

@@ -84,12 +84,11 @@ class NewRows:
         return labels if len(labels) == p else AxisLabels.plain("feature", p)
 
     def matrix(
-        self, X: Any, dim: Any = None, remove: Any = None, fitted: AxisLabels | None = None
+        self, X: Any, dim: Any = None, remove: Any = None, of_fit: bool = False
     ) -> ChunkedMatrix:
         """New data as samples x features, in the order of the fit, after what it did to its own.
 
-        fitted : of X that holds the rows of the fit, their labels: samples and features that the
-            fit left out are left out, by name.
+        of_fit : X holds the rows of the fit: samples and features that it left out are left out.
         Raises InvalidInputError for other features than those of the fit.
         """
         dim = self.dim_for(X) if dim is None else dim
@@ -102,8 +101,8 @@ class NewRows:
             )
         if matrix.missing_value is None and (code := self.missing_code(matrix.dtype)) is not None:
             matrix = with_assumed_code(matrix, code)
-        if fitted is not None:
-            matrix = chosen_by_name(matrix, fitted, self.features)
+        if of_fit:
+            matrix = self._fitted_part(matrix)
         p = len(self.features)
         matrix = prepared(matrix, self.labels.preprocessing, p, self.running)
         matrix = self.checked(X, matrix)
@@ -159,6 +158,21 @@ class NewRows:
         check_same_features(matrix.labels.features, fitted)
         return matrix
 
+    def _fitted_part(self, matrix: ChunkedMatrix) -> ChunkedMatrix:
+        """The samples and features of the fit, by name, in the order of the matrix; samples without
+        names by their numbers. Raises InvalidInputError for samples that it lacks."""
+        fitted, samples = getattr(self.result, "fitted", None), self.labels.samples
+        samples = samples if fitted is None else samples.pick(fitted)
+        rows, columns = shared_places(samples, matrix.labels.samples, "samples of the fit"), None
+        if rows is None and fitted is not None and len(fitted) == matrix.shape[0]:
+            rows = np.flatnonzero(fitted)
+        if len(own := matrix.labels.features) > len(self.features):
+            columns = shared_places(self.features, own, "features of the fit")
+        if rows is None and columns is None:
+            return matrix
+        rows, columns = (None if one is None else np.sort(one) for one in (rows, columns))
+        return select(matrix, samples=rows, features=columns)
+
     def _removes(self, remove: Any) -> bool:
         """Whether a removal from the rows applies, or has to be refused."""
         if remove is False or self.result is None:
@@ -176,25 +190,6 @@ class NewRows:
                 "as input"
             )
         return steps
-
-
-def chosen_by_name(
-    matrix: ChunkedMatrix, samples: AxisLabels, features: AxisLabels
-) -> ChunkedMatrix:
-    """The samples and features of a fit, in the order of the matrix, where it has others, too.
-
-    Raises InvalidInputError for samples of the fit that it lacks.
-    """
-    rows, columns = shared_places(samples, matrix.labels.samples, "samples of the fit"), None
-    if len(own := matrix.labels.features) > len(features):
-        columns = shared_places(features, own, "features of the fit")
-    if rows is None and columns is None:
-        return matrix
-    return select(
-        matrix,
-        samples=None if rows is None else np.sort(rows),
-        features=None if columns is None else np.sort(columns),
-    )
 
 
 def _without_identifiers(matrix: ChunkedMatrix, fitted: AxisLabels) -> ChunkedMatrix:

@@ -135,7 +135,7 @@ class CPCCA(MCA):
 
     def _method(self, pair: Pair) -> Method:
         (n, p), q = pair.x.shape, pair.y.shape[1]
-        degrees, pca = _degrees(self.alpha), principal_counts(self.pca, n, (p, q))
+        degrees, pca = degrees_of(self.alpha), principal_counts(self.pca, n, (p, q))
         for name, width, degree in zip("XY", (p, q), degrees, strict=True):
             if width >= n and not degree and pca is None:
                 raise InvalidInputError(
@@ -149,7 +149,7 @@ class CPCCA(MCA):
         return dict.fromkeys(ways)
 
 
-def _degrees(value: Any) -> tuple[float, float]:
+def degrees_of(value: Any) -> tuple[float, float]:
     """The degrees of both views. Raises InvalidInputError."""
     pair = value if isinstance(value, (tuple, list, np.ndarray)) else (value, value)
     try:

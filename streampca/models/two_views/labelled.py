@@ -29,7 +29,7 @@ def to_dataset_of_views(result: Any) -> Any:
         attrs[f"variance_fraction_{name}"] = {
             "long_name": f"mean share of the variance of {of.upper()} by scores of {by.upper()}"
         }
-    axes = _apart(*(result.view(name).labels.features for name in VIEWS))
+    axes = apart(*(result.view(name).labels.features for name in VIEWS))
     for name, features in zip(VIEWS, axes, strict=True):
         view, scores = result.view(name), getattr(result, f"{name}_scores")
         if scores is not None:
@@ -52,7 +52,7 @@ def _meaning(result: Any) -> str:
     return "canonical correlations" if result.correlates else "singular values of the covariance"
 
 
-def _apart(x: AxisLabels, y: AxisLabels) -> tuple[AxisLabels, AxisLabels]:
+def apart(x: AxisLabels, y: AxisLabels) -> tuple[AxisLabels, AxisLabels]:
     """The features of both views, with ``_x`` and ``_y`` after the dimensions and coordinates of
     the same name that differ."""
     differ = _differing(x, y)

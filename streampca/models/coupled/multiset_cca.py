@@ -40,6 +40,13 @@ class MultisetResult(ViewsResult, kind="multiset"):
     explained_variance_ratio : (m, k) shares of the total variance of each field along its weights.
     correlations : (m, m, k) of the scores of a field with those of another.
     view_scores : (n, m k) of the rows of the fit: the k of the first field, then the others'.
+
+    Examples
+    --------
+    >>> fields = np.random.default_rng(0).standard_normal((3, 50, 4))
+    >>> result = streampca.MultisetCCA(2).fit(list(fields)).result_
+    >>> result.names, result.correlations.shape
+    (['x1', 'x2', 'x3'], (3, 3, 2))
     """
 
     values: Array = shaped("k")

@@ -1,0 +1,1 @@
+"""Fields related through their components: MultisetCCA, complex pairs."""
