@@ -19,7 +19,13 @@ from tests import forked_kernel, notebooks
 INDEX = (notebooks.FOLDER / "README.md").read_text()
 each = pytest.mark.parametrize("path", notebooks.PATHS, ids=lambda path: path.stem)
 # The longest; ``python -m tests.notebooks`` runs all.
-BY_HAND = ("04-single-cell", "07-faces", "08-kernels-and-two-views", "09-cluster-and-memory")
+BY_HAND = (
+    "04-single-cell",
+    "07-faces",
+    "08-kernels-and-two-views",
+    "09-cluster-and-memory",
+    "13-cmip",
+)
 
 
 @pytest.fixture(scope="module")

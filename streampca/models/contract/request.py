@@ -15,7 +15,13 @@ from streampca.kernels import Array
 from streampca.matrix import ALLELE_SCALES, AxisLabels, ChunkedMatrix, Standardize
 from streampca.matrix.alignment import names_of
 from streampca.matrix.places import root_cosine_of_latitude
-from streampca.models.side_data.by_name import Find, named_column, weights_along, with_columns
+from streampca.models.side_data.by_name import (
+    Find,
+    named_column,
+    root_of_area,
+    weights_along,
+    with_columns,
+)
 from streampca.models.side_data.design import Design
 from streampca.models.side_data.row_weights import as_counts, refuse_few, split
 from streampca.passes.rates import Rates
@@ -88,7 +94,9 @@ def feature_weights(weights: Any, matrix: ChunkedMatrix) -> Array | None:
         return weights_along(product, matrix.labels.features, "weights")
     if isinstance(weights, str) and weights == "coslat":
         return root_cosine_of_latitude(matrix.labels.features)
-    return _along(matrix, 1, "weights", "'coslat' or an array", weights)
+    if isinstance(weights, str):
+        weights = root_of_area(matrix, weights)
+    return _along(matrix, 1, "weights", "'coslat', 'area' or an array", weights)
 
 
 def _is_factor(one: Any) -> bool:

@@ -72,7 +72,8 @@ WEIGHTS = parameter(
     meaning="""(p,) multiply the centred and scaled features (an array, or a DataArray over some of
         their dimensions, or the name of a column of the features: var of an AnnData, a
         coordinate, a variable of the Dataset), or "coslat": sqrt(cos(latitude)), so that
-        the cells of a grid count by their area. Of several variables one for each, by its
+        the cells of a grid count by their area; or "area": the roots of the areas of the
+        cells, areacella or what cell_measures names. Of several variables one for each, by its
         name: ``{"sst": 2.0, "slp": "coslat"}``. A list of such is their product:
         ``["coslat", variable_weights(X, weights="coslat")]``. ``components_`` are those of
         the weighted data; ``inverse_transform`` divides by the weights again. A feature of

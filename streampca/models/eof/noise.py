@@ -32,6 +32,14 @@ class NoiseTest:
     shares : (k,) of the model.  noise : (R, k) of surrogates, in order.  kind : "white" or "red".
     memory : lag-one autocorrelation of the noise.  rows, n_features : of the noise.
     p_values : (k,) how often noise has as large a share in the same place; the least is 1/(R + 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from streampca import PCA, noise_test
+    >>> found = noise_test(PCA(2).fit(np.random.default_rng(0).normal(size=(50, 8))))
+    >>> found.quantile(0.95).shape, found.n_significant()
+    ((2,), 0)
     """
 
     shares: Array

@@ -74,6 +74,38 @@ def named_column(matrix: ChunkedMatrix, axis: int, argument: str, expected: str,
     )
 
 
+AREAS = ("areacella", "areacello", "cell_area")  # of CMIP, and CF's standard name
+
+
+def root_of_area(matrix: ChunkedMatrix, name: str) -> Any:
+    """The roots of the areas of cells for "area"; any other name as it is.
+
+    Areas are the variable that ``cell_measures`` of the data names, or one of ``AREAS``.
+    Raises InvalidInputError where there is none, and for areas by their own name, since weights
+    multiply: cells would count by the squares of their areas.
+    """
+    measured = str(matrix.labels.attrs.get("cell_measures", "")).split()
+    known = [*AREAS, *measured[measured.index("area:") + 1 :][:1]] if "area:" in measured else AREAS
+    if name != "area":
+        attrs = getattr(matrix.column(1, name), "attrs", {})
+        if name in known or attrs.get("standard_name") == "cell_area":
+            raise InvalidInputError(
+                f"weights={name!r} holds areas, and weights multiply the features: cells would "
+                "count by the squares. Use their roots: weights='area'"
+            )
+        return name
+    names = matrix.column_names(1)
+    for one in reversed([name, *known]):
+        if one in names:
+            column = matrix.column(1, one)
+            other = one == name and getattr(column, "attrs", {}).get("standard_name") != AREAS[-1]
+            return name if other else np.sqrt(column).fillna(0.0)
+    raise InvalidInputError(
+        f"weights='area' found no areas of cells ({', '.join(AREAS)}, or what cell_measures "
+        "names). Give the array: weights=np.sqrt(areacella), a DataArray over the dimensions it has"
+    )
+
+
 @dataclass(frozen=True)
 class Find:
     """Finds columns of the samples of a matrix, for ``remove``."""
