@@ -79,6 +79,7 @@ GENOTYPES["check_parameters_default_constructible"] = "the default of variants i
 EXPECTED = {
     "PCA": MORE_ROWS,
     "IncrementalPCA": MORE_ROWS,
+    "ComplexEOF": MORE_ROWS | {"check_complex_data": "takes complex data"},
     "HardImpute": COMPLETIONS,
     "SoftImpute": COMPLETIONS,
     "GenotypePCA": GENOTYPES,
