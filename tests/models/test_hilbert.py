@@ -93,7 +93,7 @@ def test_two_modes_of_one_variance_are_split_into_two() -> None:
 
 @pytest.mark.skipif(
     importlib.util.find_spec("xeofs") is None,
-    reason="xeofs is not installed: pip install 'streampca[bench]'",
+    reason="xeofs is not installed: pip install 'streampca[peers]'",
 )
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("padding", [None, "exp"])
