@@ -72,7 +72,10 @@ def write_climate(folder: Path, rng: np.random.Generator) -> None:
         name: (("time", "lat", "lon"), rng.normal(size=(48, 5, 6))) for name in ("sst", "slp")
     }
     coords = {"time": months, "lat": np.linspace(-60, 60, 5), "lon": np.arange(6.0)}
-    xr.Dataset(fields, coords).to_netcdf(folder / "climate.nc", engine="h5netcdf")
+    whole = xr.Dataset(fields, coords)
+    whole.to_netcdf(folder / "climate.nc", engine="h5netcdf")
+    for name, part in (("sst_1", slice(24)), ("sst_2", slice(24, None))):
+        whole.isel(time=part).to_netcdf(folder / f"{name}.nc", engine="h5netcdf")
     rows = "".join(f"{month:%Y-%m-%d},{1 + i % 2}\n" for i, month in enumerate(months))
     (folder / "weights.csv").write_text("time,weight\n" + rows)
 

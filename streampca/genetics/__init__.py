@@ -12,7 +12,7 @@ streampca relate x.bed --king-cutoff 0.0884 --make-king-table -o x  # .kin0, .ki
 streampca fit x.bed --unrelated auto --ld-r2 0.2 --maf 0.01 -k 10 -o models/air --out tables/air
 streampca relate x.bed --pc-relate models/air -k 4 -o x  # x.pcrelate.kin0 and .inbreeding
 streampca relate x.bed --make-grm-bin -o x  # .grm.bin, .grm.N.bin, .grm.id
-streampca fit x.bed --pca-extract kept.txt --king-cutoff 0.0884 -k 10 --out x  # in one read
+streampca fit x.bed --pca-extract kept.txt --king-cutoff 0.0884 -k 10 --out tables/y  # in one read
 streampca convert x.bed -o x.zarr
 ```
 

@@ -149,7 +149,7 @@ def test_what_cannot_be_answered_is_refused() -> None:
 
 @pytest.mark.skipif(
     any(importlib.util.find_spec(one) is None for one in ("xeofs", "statsmodels")),
-    reason="xeofs or statsmodels is not installed: pip install 'streampca[bench]' statsmodels",
+    reason="xeofs or statsmodels is not installed: pip install 'streampca[peers]'",
 )
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("hilbert", [False, True])

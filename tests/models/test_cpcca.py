@@ -96,7 +96,7 @@ def test_its_ends_are_cca_and_mca(solver: str) -> None:
 
 @pytest.mark.skipif(
     any(importlib.util.find_spec(one) is None for one in ("xeofs", "statsmodels")),
-    reason="xeofs or statsmodels is not installed: pip install 'streampca[bench]' statsmodels",
+    reason="xeofs or statsmodels is not installed: pip install 'streampca[peers]'",
 )
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("alpha", [0.4, (0.0, 1.0)])

@@ -120,7 +120,7 @@ def test_what_cannot_be_answered_is_refused() -> None:
 
 
 @pytest.mark.skipif(
-    importlib.util.find_spec("xeofs") is None, reason="xeofs is not installed: 'streampca[bench]'"
+    importlib.util.find_spec("xeofs") is None, reason="xeofs is not installed: 'streampca[peers]'"
 )
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kernel", ["bisquare", "gaussian", "exponential"])

@@ -121,7 +121,7 @@ def test_several_variables_keep_their_dimensions(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(
     importlib.util.find_spec("xeofs") is None,
-    reason="xeofs is not installed: pip install 'streampca[bench]'",
+    reason="xeofs is not installed: pip install 'streampca[peers]'",
 )
 @pytest.mark.filterwarnings("ignore")
 def test_as_extended_eofs_of_xeofs() -> None:

@@ -22,7 +22,7 @@ TIMES = np.arange("1980-01", "2020-01", dtype="M8[M]").astype("M8[ns]")
 LATS = np.array([0.0, 20.0, 40.0, 60.0])
 XEOFS = pytest.mark.skipif(
     importlib.util.find_spec("xeofs") is None,
-    reason="xeofs is not installed: pip install 'streampca[bench]'",
+    reason="xeofs is not installed: pip install 'streampca[peers]'",
 )
 
 

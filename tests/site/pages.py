@@ -88,6 +88,8 @@ class Site:
         """The page of a file or folder of the repository."""
         if place in OF_REPOSITORY:
             return OF_REPOSITORY[place] + ".md"
+        if place.startswith("notebooks/site/"):
+            return place.removeprefix("notebooks/site/")
         if place.startswith("notebooks/"):
             return f"guides/{Path(place).name}"
         if (ROOT / place).is_dir():

@@ -232,3 +232,119 @@ def opa(folder: Path) -> Pairs:
     theirs.fit(anomalies(field), dim="time")
     times = streampca.persistent_patterns(eofs_of(field, 6), 24).decorrelation_times
     yield np.sort(abs(times))[::-1], theirs.decorrelation_time().values
+
+
+def currents(folder: Path) -> xr.DataArray:
+    """A complex field: gradients of temperature to the east and to the north."""
+    field = anomalies(pacific(folder)).isel(lon=slice(20, 60)).fillna(0.0)
+    return field.differentiate("lon") + 1j * field.differentiate("lat")
+
+
+@compared(
+    "xeofs",
+    "single.ComplexEOF",
+    ERSST,
+    'ComplexEOF(3, weights="coslat")',
+    "variances, shares, amplitudes of the scores",
+    1e-5,
+)
+def complex_eof(folder: Path) -> Pairs:
+    from xeofs.single import ComplexEOF
+
+    field = currents(folder)
+    theirs: Any = ComplexEOF(n_modes=3, use_coslat=True, solver="full").fit(field, dim="time")
+    model = streampca.ComplexEOF(3, weights="coslat", solver="gram").fit(field, dim="time")
+    yield model.explained_variance_, theirs.explained_variance().values
+    yield model.explained_variance_ratio_, theirs.explained_variance_ratio().values
+    scores = theirs.scores_amplitude(normalized=False).transpose("time", "mode")
+    yield model.result_.to_xarray().score_amplitude.values, scores.values
+
+
+@compared(
+    "xeofs",
+    "cross.MCARotator",
+    OTHER,
+    'rotate(MCA(3), "varimax")',
+    "singular values, scores of both",
+    1e-4,
+    "each stops by a tolerance of its own",
+)
+def rotated_mca(folder: Path) -> Pairs:
+    from xeofs.cross import MCA, MCARotator
+
+    x, y = pacific(folder), atlantic(folder)
+    base = MCA(n_modes=3, use_coslat=True, use_pca=False, solver="full")
+    base.fit(anomalies(x), anomalies(y), dim="time")
+    theirs: Any = MCARotator(n_modes=3, power=1, rtol=1e-12, max_iter=10_000).fit(base)
+    model = streampca.MCA(3, weights=("coslat", "coslat"), remove="month").fit(x, y, dim="time")
+    found = streampca.rotate(model, "varimax")
+    yield found.singular_values_, np.sqrt(theirs.data["squared_covariance"].values)
+    for ours, other in zip(found.transform(x, y), theirs.scores(), strict=True):
+        yield turned(unit(ours), unit(other.transpose("time", "mode")))
+
+
+@compared(
+    "xeofs",
+    "multi.CCA",
+    OTHER + ", Indian Ocean",
+    "MultisetCCA(2, pca=0.9, alpha=3 / 7)",
+    "eigenvalues, scores of all three",
+    1e-5,
+    "xeofs writes the penalty as c = .3: its eigenvalues are multiplied by 1 - c",
+)
+def multiset_cca(folder: Path) -> Pairs:
+    from xeofs import multi
+
+    indian = months(folder).sel(lat=slice(20, -20), lon=slice(50, 96))
+    fields = [anomalies(one) for one in (pacific(folder), atlantic(folder), indian)]
+    options: Any = {"pca": True, "variance_fraction": 0.9, "init_pca_modes": 1.0, "c": 0.3}
+    theirs: Any = multi.CCA(n_modes=2, use_coslat=True, **options).fit(fields, dim="time")
+    model = streampca.MultisetCCA(2, pca=0.9, alpha=3 / 7, weights="coslat").fit(fields, dim="time")
+    yield model.values_, np.asarray(theirs.eigvals) * 0.7
+    for name, other in zip(model.result_.names, theirs.scores(), strict=True):
+        yield turned(
+            unit(model.result_.scores_of_view(name)), unit(other.transpose("time", "mode"))
+        )
+
+
+@compared(
+    "xeofs",
+    "cross.HilbertCPCCA",
+    OTHER,
+    "ComplexCPCCA(2, alpha=1).fit(analytic(x), analytic(y))",
+    "singular values, amplitudes of the scores of both",
+    1e-5,
+)
+def complex_cpcca(folder: Path) -> Pairs:
+    from xeofs.cross import HilbertCPCCA
+
+    fields = [anomalies(one).fillna(0.0) for one in (pacific(folder), atlantic(folder))]
+    options: Any = {"use_coslat": True, "use_pca": False, "solver": "full"}
+    theirs: Any = HilbertCPCCA(n_modes=2, alpha=1.0, **options).fit(*fields, dim="time")
+    signals = [streampca.analytic(one, dim="time") for one in fields]
+    model = streampca.ComplexCPCCA(2, alpha=1, weights="coslat").fit(*signals)
+    yield model.singular_values_, theirs.data["singular_values"].values
+    for ours, other in zip((model.result_.x, model.result_.y), theirs.scores(), strict=True):
+        yield abs(ours.scores), abs(other.transpose("time", "mode").values)
+
+
+@compared(
+    "xeofs",
+    "single.GWPCA",
+    "ERSSTv5 2010-2019, 21 x 20 cells of the tropical Pacific, 12 monthly means",
+    'local_components(field, 2, bandwidth=12, metric="euclidean")',
+    "variances and shares in each place",
+    1e-5,
+)
+def local_pca(folder: Path) -> Pairs:
+    from xeofs.single import GWPCA
+
+    field = pacific(folder).isel(lon=slice(30, 50)).groupby("time.month").mean()
+    field = field.rename(lat="y", lon="x").transpose("month", "x", "y")
+    where: Any = {"metric": "euclidean", "bandwidth": 12.0}
+    theirs = GWPCA(2, kernel="bisquare", **where).fit(field, dim=("x", "y"))
+    found = streampca.local_components(field, 2, dim=("x", "y"), **where).to_xarray()
+    for name in ("explained_variance", "explained_variance_ratio"):
+        other = getattr(theirs, name)().rename(mode="component").transpose("x", "y", "component")
+        mine = found[name].transpose("x", "y", "component").sel(x=other.x, y=other.y)
+        yield mine.values, other.values
