@@ -46,6 +46,17 @@ def test_cells_count_by_their_area(stored: bool, tmp_path: Path) -> None:
         PCA(3, weights="cells").fit(source)
 
 
+def test_areas_that_are_coordinates_of_the_field() -> None:
+    data = regional()
+    area = data.cells.rename("areacella").where(data.rlon > 0)  # none on land
+    rows = data.tas.values.reshape(30, 24)
+    expected = np.linalg.svd((rows - rows.mean(axis=0)) * np.sqrt(area.fillna(0)).values.ravel())[1]
+    for field in (data.tas, data.tas.chunk(rlat=3), data.tas.transpose("rlon", ...)):
+        named = field.assign_coords(areacella=area)
+        model = PCA(3, weights="area", progress=False).fit(named, dim="time")
+        np.testing.assert_allclose(model.singular_values_, expected[:3], rtol=1e-9)
+
+
 def test_areas_that_are_not_there() -> None:
     with pytest.raises(InvalidInputError, match=r"weights=np\.sqrt\(areacella\)"):
         PCA(3, weights="area").fit(regional().tas)

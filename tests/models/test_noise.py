@@ -73,6 +73,7 @@ def test_what_cannot_be_asked() -> None:
     pca = streampca.PCA(3, progress=False).fit(np.random.default_rng(0).normal(size=(40, 9)))
     for wrong, message in (
         ({"kind": "pink"}, "kind='pink'; expected one of"),
+        ({"kind": np.ones((40, 9))}, "kind is a ndarray; expected one of"),
         ({"kind": "red"}, r"needs the memory of the data.*'red', X\)"),
         ({"kind": "red", "memory": 1.0}, "memory=1.0; expected"),
         ({"n_features": 10}, "n_features=10"),

@@ -131,8 +131,9 @@ def noise_test(
     >>> noise_test(PCA(4).fit(X)).n_significant()
     1
     """
-    if kind not in KINDS:
-        raise InvalidInputError(f"kind={kind!r}; expected one of {KINDS}")
+    if not (isinstance(kind, str) and kind in KINDS):
+        was = f"={kind!r}" if isinstance(kind, str) else f" is a {type(kind).__name__}"
+        raise InvalidInputError(f"kind{was}; expected one of {KINDS}")
     known = isinstance(source, Decomposition)
     result = source if known else decomposition_of(source, EXAMPLE)
     if not result.principal or not min(result.n_components, result.rank):

@@ -99,7 +99,10 @@ def root_of_area(matrix: ChunkedMatrix, name: str) -> Any:
         if one in names:
             column = matrix.column(1, one)
             other = one == name and getattr(column, "attrs", {}).get("standard_name") != AREAS[-1]
-            return name if other else np.sqrt(column).fillna(0.0)
+            if other:
+                return name
+            root = np.sqrt(column)  # a plain array where it is a coordinate
+            return root.fillna(0.0) if hasattr(root, "fillna") else np.where(root >= 0, root, 0.0)
     raise InvalidInputError(
         f"weights='area' found no areas of cells ({', '.join(AREAS)}, or what cell_measures "
         "names). Give the array: weights=np.sqrt(areacella), a DataArray over the dimensions it has"
