@@ -50,6 +50,36 @@ def pytest_configure() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# tests whose many cases take longer than half a second together
+LONG_GRIDS = frozenset(Path(__file__).with_name("long_grids.txt").read_text().split())
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--whole-grids",
+        action="store_true",
+        help="all cases of the tests in tests/long_grids.txt; else every second one is for -m soak",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Every second case of a long grid is a soak test: its neighbours go through the same code.
+
+    Where tests are named (``file.py::test``) all of their cases run.
+    """
+    named = any("::" in str(one) for one in config.invocation_params.args)
+    if named or config.getoption("whole_grids"):
+        return
+    grids: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if (test := item.nodeid.partition("[")[0]) in LONG_GRIDS:
+            grids.setdefault(test, []).append(item)
+    for test, cases in grids.items():
+        for item in cases[1 + len(test) % 2 : -1 : 2]:  # other cases of other tests
+            item.add_marker(pytest.mark.soak)
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, Any, Any]:
     """What is imported and collected is kept: looking for garbage in it takes a third of the time,

@@ -18,6 +18,7 @@ CLASSES = ("PCA", "IncrementalPCA", "TruncatedSVD", "FactorAnalysis")
 PAIRS = "not (test_pca_sparse[ and (csc_matrix or csr_array or -0.1]))"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "chosen",
     [pytest.param(PAIRS, marks=pytest.mark.slow), pytest.param("", marks=pytest.mark.soak)],

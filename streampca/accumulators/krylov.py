@@ -484,19 +484,6 @@ class SubspaceStep(Accumulator):
         return restored
 
 
-class PairedStep(SubspaceStep):
-    """:class:`SubspaceStep` of complex features, whose parts lie side by side: of vectors [a; b].
-
-    With q = [Re Q, Im Q; Im Q, -Re Q] (2n, 2k) the two halves of the columns of the product are,
-    as [Re; Im] of complex ones, Z Re(Z^H Q) and Z Im(Z^H Q).
-    """
-
-    height = 2
-
-    def _rows(self, columns: Array) -> Array:
-        return np.concatenate([columns[:, ::2].T, columns[:, 1::2].T], axis=1)
-
-
 def _added(mine: Array | None, theirs: Array) -> Array:
     """A float64 sum; ``mine`` is changed in place."""
     if mine is None:

@@ -143,29 +143,6 @@ class Gram(Accumulator):
         return symmetrize(self.copied().lower())
 
 
-class PairedGram(Gram):
-    """The Gram matrix of complex features, whose parts lie side by side: of the vectors [a; b].
-
-    Of the real (2n, 2n) sum, blocks aa', ba' and bb', the complex one is
-    ZZ^H = aa' + bb' + i(ba' - ab'): :meth:`hermitian`. As many flops as a complex product takes.
-    """
-
-    height = 2
-
-    def _vectors(self, columns: Array) -> Array:
-        return np.concatenate([columns[:, ::2], columns[:, 1::2]])
-
-    def hermitian(self) -> Array:
-        """(n, n) complex128, a fresh array."""
-        lower = self.lower()
-        n = len(lower) // 2
-        total = np.tril(lower[:n, :n])
-        total += np.tril(lower[n:, n:])
-        found = symmetrize(total).astype(np.complex128)
-        found.imag = lower[n:, :n] - lower[n:, :n].T
-        return found
-
-
 # X'Y for a few columns Y of the streamed samples: loadings, Krylov steps.
 
 

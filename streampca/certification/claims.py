@@ -124,7 +124,8 @@ def of_shape(table: Claim | Table, shape: tuple[int, int], kind: str | None) -> 
         return table
     (n, p), found = shape, table.values
     fits = {"loadings": found.shape[1] == p, "scores": found.shape[0] == n}
-    fits["scores"] |= table.rows.named and not fits["loadings"]  # of some of the samples
+    if table.rows.named and (kind == "scores" or not fits["loadings"]):
+        fits["scores"] = True  # of some of the samples
     if kind is None:
         kinds = [name for name, true in fits.items() if true]
         if len(kinds) != 1:

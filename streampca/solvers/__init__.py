@@ -39,17 +39,16 @@ from streampca.solvers.latent import (
     expansion,
     solve_columns,
 )
+from streampca.solvers.minka import MLE, by_mle
 from streampca.solvers.rotation import Rotation, promax, rotate_loadings, varimax, varimax_of_r
 from streampca.solvers.spectrum import (
     LARGEST,
-    MLE,
     TRACY_WIDOM,
     Concentration,
     Spectrum,
     balanced,
     by_band,
     by_gap,
-    by_mle,
     by_share,
     change_of_both,
     check_n_components,

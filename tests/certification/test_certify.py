@@ -292,6 +292,9 @@ def test_rows_and_columns_go_by_their_names(x):
     ):
         assert streampca.certify(claim, mixed).certified, claim
     assert not streampca.certify(scores.to_numpy(), mixed).certified
+    flat, two = frame.iloc[:, :2], part[:, :2]  # as many features as scores
+    narrow = pandas.DataFrame(scores_of(two, 2), some.index)
+    assert streampca.certify(narrow, flat, kind="scores").certified
     for claim, of in ((scores.rename("q{}".format), "samples"), (loadings.add_suffix("!"), "feat")):
         with pytest.raises(InvalidInputError, match=f"{of}.* of the components are not in X"):
             streampca.certify(claim, mixed)

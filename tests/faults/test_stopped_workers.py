@@ -242,6 +242,7 @@ def test_workers_that_are_too_small(limit: str, rounds: int, new_cluster: Any, s
     client.close()
 
 
+@pytest.mark.soak
 @pytest.mark.filterwarnings("ignore")
 def test_a_scheduler_that_does_not_answer(
     new_cluster: Any, source: str, monkeypatch: pytest.MonkeyPatch

@@ -292,6 +292,21 @@ def test_what_has_no_scores_enters_by_its_bound() -> None:
     assert np.all(np.abs(np.median(scores[1] / scores[0], axis=0) - 1.0) < 0.1)
 
 
+def test_means_in_holes_that_stay_are_not_called_exact() -> None:
+    holed, groups = TALL.copy(), np.arange(len(TALL)) % 6
+    holed[::7, 1] = np.nan
+    model = PCA(None, missing="mean", progress=False).fit(holed)
+    kept = jackknife(model, holed, groups=groups)
+    assert not kept.exact
+    assert repr(kept).endswith("; missing as in the fit>")
+    anew = jackknife(model, holed, groups=groups, exact=True, match="sign")
+    assert anew.exact
+    each: Any = PCA(None, missing="mean", progress=False)
+    left = [each.fit(holed[groups != group]).explained_variance_ for group in range(6)]
+    expected = delete_m(model.explained_variance_, left, np.bincount(groups))
+    np.testing.assert_allclose(anew.variances.errors, expected, rtol=1e-9)
+
+
 @pytest.mark.slow
 def test_formulas_are_those_of_normal_rows() -> None:
     X = rows(4000, 8)

@@ -111,6 +111,9 @@ def test_what_cannot_be_answered_is_refused() -> None:
         local_components(x, bandwidth=1, coordinates=x)
     with pytest.raises(MemoryLimitError):
         local_components(x, bandwidth=1, coordinates=x[:, :2], memory_limit="1MiB")
+    alone = np.where(np.arange(30)[:, None] == 4, x, np.nan)
+    with pytest.raises(InvalidInputError, match="1 of 30 samples with observations"):
+        local_components(alone, bandwidth=1, coordinates=x[:, :2], progress=False)
     holed = np.where(np.arange(90).reshape(30, 3) == 4, np.nan, x)
     with pytest.raises(NonFiniteError, match="some of its 3 variables"):
         local_components(holed, bandwidth=1, coordinates=x[:, :2], progress=False)

@@ -79,6 +79,10 @@ GENOTYPES["check_parameters_default_constructible"] = "the default of variants i
 EXPECTED = {
     "PCA": MORE_ROWS,
     "IncrementalPCA": MORE_ROWS,
+    "ComplexEOF": {
+        "check_sample_weight_equivalence_on_dense_data": "None means min(n, p)",
+        "check_complex_data": "takes complex data",
+    },
     "HardImpute": COMPLETIONS,
     "SoftImpute": COMPLETIONS,
     "GenotypePCA": GENOTYPES,

@@ -12,7 +12,7 @@ from streampca import GenotypePCA
 from tests.genotypes import random_calls, write_plink
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_the_same_bits_on_two_processes(two_processes: Any, tmp_path) -> None:
     path = write_plink(tmp_path / "x", random_calls(600, 20_000))
     chosen = [f"s{i}" for i in range(0, 600, 2)]

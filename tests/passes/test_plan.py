@@ -203,6 +203,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.soak
 @each("more", SETTINGS.values())
 @each("name", ["tall float32", "wide int8", "by time", "small"])
 def test_a_refusal_names_the_smallest_limit(name: str, more: Any, monkeypatch: Any) -> None:

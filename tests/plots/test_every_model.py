@@ -94,7 +94,7 @@ def test_every_kind_of_model_is_here() -> None:
 
 SAYS = (
     r"plots\.\w+|expected what \w+\(X\)|scores=model|what .*\(X\) returns|HardImpute\(|LSA\(\)"
-    r"|shape=\(|components=|--scores|component=\d"
+    r"|shape=\(|components=|--scores|component=\d|pca\.reconstruct\("
 )
 
 

@@ -12,7 +12,7 @@ from sklearn.decomposition import PCA as Peer
 
 from streampca import PCA, IncrementalPCA
 from streampca.errors import InvalidInputError
-from streampca.solvers.spectrum import log_evidence
+from streampca.solvers.minka import log_evidence
 
 
 def sample(n, p, k, seed=0, noise=0.1):

@@ -129,21 +129,10 @@ def _candidate(
         kept_nbytes=sum(held.values()) + 4 * shape.m * shape.width * itemsize,
         **skinny,
     )
-    passes: tuple[PassSpec, ...] = (look, replace(stepping, times=steps, likely=STEPS))
+    passes = [look, replace(stepping, times=steps, likely=STEPS)]
     if loads:
-        passes += (
-            PassSpec(
-                "loadings",
-                1,
-                0,
-                0,
-                scratch=lambda length: 16 * k * (n + 3 * length),
-                kept_nbytes=64 * n * k + 16 * k * p + 36 * p * 8,
-                flops=4.0 * cells * k,
-                work="skinny",
-            ),
-        )
-    passes = tuple(replace(one, matrix=read) for one in passes)
+        passes.append(_loadings_pass((n, p), k))
+    reads = tuple(replace(one, matrix=read) for one in passes)
     solve = held | {
         "next vectors": 80 * shape.m * shape.width,
         "components and scores": 16 * k * (shape.m + 2 * p),
@@ -154,10 +143,25 @@ def _candidate(
         f"is certified to tol={request.tol:g}"
     )
     solver = partial(
-        krylov, matrix=parts, request=request, shape=shape, passes=passes, kind=HermitianIteration
+        krylov, matrix=parts, request=request, shape=shape, passes=reads, kind=HermitianIteration
     )
     flops = 48.0 * STEPS * shape.m * shape.width**2
-    return Candidate("krylov", reason, passes, solve, flops, shape.sizes(), solve=solver)
+    return Candidate("krylov", reason, reads, solve, flops, shape.sizes(), solve=solver)
+
+
+def _loadings_pass(shape: tuple[int, int], k: int) -> PassSpec:
+    """The pass for the components of a fit that streams features, by its scores."""
+    n, p = shape
+    return PassSpec(
+        "loadings",
+        1,
+        0,
+        0,
+        scratch=lambda length: 16 * k * (n + 3 * length),
+        kept_nbytes=64 * n * k + 16 * k * p + 36 * p * 8,
+        flops=8.0 * n * p * k,
+        work="skinny",
+    )
 
 
 class HermitianIteration(Iteration):

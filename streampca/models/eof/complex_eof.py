@@ -55,6 +55,11 @@ class OfComplexRows(ScoresEmptySamples, WeighsSamples, LinearModel):
         rows = RowPasses if matrix.dtype.kind == "c" else ComplexRowPasses
         return rows(**{one.name: getattr(plain, one.name) for one in fields(plain)})
 
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse, tags.transformer_tags.preserves_dtype = False, []
+        return tags
+
     @property
     def amplitude_(self) -> Array:
         """(k, p) moduli of the components: where a mode is strong."""

@@ -317,6 +317,10 @@ def _solve(
             f"sample {labels.samples.name(row)} has some of its {p} variables missing; expected "
             "all or none of them: X = X.dropna('sample')"
         )
+    if len(known) < 2:
+        raise InvalidInputError(
+            f"{len(known)} of {n} samples with observations; expected at least 2: nothing varies"
+        )
     out = LocalComponents(
         np.full((n, k, p), np.nan),
         np.full((n, k), np.nan),

@@ -249,7 +249,10 @@ class SampleCertainty:
     def _stays(self) -> list[str]:
         """Parameters of steps that a refit would do anew; features are scaled one by one."""
         scaled = self.result.standardised and not (self.rescaled or self.by_features)
-        return ["scale"] * scaled + ["remove"] * self.result.removes
+        missing, lost = self.result.missing, self.result.dropped
+        holes = missing is not None and bool(np.delete(missing, lost).any())
+        filled = holes and self.scores is not None and not self.by_features
+        return ["scale"] * scaled + ["remove"] * self.result.removes + ["missing"] * filled
 
     def angles(self, level: float = 0.95) -> Array:
         """(k,) radians; the component of the population is within this angle, at this level.

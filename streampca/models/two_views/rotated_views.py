@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -184,13 +185,13 @@ def _turned(result: TwoViewResult, turn: Array) -> dict[str, Any]:
     }
 
 
-def _kept(result: TwoViewResult, settings: dict[str, Any]) -> dict[str, Any]:
-    """The fields that a rotation leaves, with settings that would give it."""
+def _kept(result: TwoViewResult, changed: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that a rotation leaves, and the settings that would give it."""
     kept = result.fields_of(TwoViewResult)
     turned = ("vectors", "patterns", "loadings", "cross_loadings", "x_covariance", "y_covariance")
     for name in (*turned, "x_scores", "y_scores", "values", "bound"):
         del kept[name]
-    return kept | {"settings": {**result.settings, **settings}}
+    return kept | {"settings": {**result.settings, **changed}}
 
 
 def _checked_count(result: TwoViewResult, k: int | None) -> int:

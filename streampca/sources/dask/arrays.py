@@ -244,7 +244,7 @@ def _in_one_dimension(array: Any, dims: Sequence[int]) -> tuple[Any] | None:
     """The array with its sample dimensions as one, so that strips may end within a large step of
     the first; None where that is not needed, or a chunk holds two steps."""
     rest = [d for d in range(array.ndim) if d not in dims]
-    step = array.nbytes // max(1, array.shape[dims[0]])
+    step = array.dtype.itemsize * math.prod(n for d, n in enumerate(array.shape) if d != dims[0])
     outer = [array.chunks[d] for d in dims[:-1]]
     if not outer or step <= STEP_NBYTES or any(max(sizes, default=0) > 1 for sizes in outer):
         return None

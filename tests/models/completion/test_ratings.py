@@ -23,7 +23,7 @@ SMALL = {"n": 400, "p": 500, "cells": 24_000}
 REAL = {"jester": (jester, 0.94), "bfi": (bfi, 0.87)}  # and the share of the error that is left
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("name", RECIPES)
 def test_components_improve_on_biases(name: str) -> None:
     given, unseen = parted(movielens_like())

@@ -125,7 +125,7 @@ def test_a_limit_too_small_to_count_is_refused_before_reading(tmp_path: Path) ->
     assert streampca.open_texts(["lens eye"], memory_limit=refused.value.smallest).shape == (1, 2)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.skipif(not peak_nbytes(), reason="/proc is not there to measure with")
 @pytest.mark.parametrize("kind", ["lines", pytest.param("jsonl", marks=pytest.mark.soak)])
 def test_a_long_line_keeps_to_the_limit_and_the_printed_peak_is_the_systems(
