@@ -112,13 +112,16 @@ def _summary(result: Any, shown: Presentation) -> str:
     return f'<p class="lead">{text(" ".join(lines))}</p>'
 
 
+COMPLEX = '<p class="soft">These scores are complex: plots.pcs(model) draws them.</p>'
+
+
 def _sections(
     result: Any, shown: Presentation, scores: Any, labels: Any, path: str
 ) -> Iterator[Section]:
     warnings = "".join(f'<p class="warning">{text(one)}</p>' for one in notices(result, shown))
     yield "Worth knowing", warnings
     yield "Spectrum", spectrum_figure(shown)
-    yield "Scores", _scores(shown, scores, labels)
+    yield "Scores", COMPLEX if result.takes_complex else _scores(shown, scores, labels)
     yield "Features", feature_figures(shown)
     yield "Held-out error", _held_out(shown)
     yield "Sweeps", sweep_figure(shown.sweeps)
@@ -163,9 +166,6 @@ def notices(result: Any, shown: Presentation) -> list[str]:
 def _scores(shown: Presentation, scores: Any, labels: Any) -> str:
     """The interactive figure, its description and its table."""
     views = [shown] if shown.other is None else [shown, shown.other]
-    drawn: Any = shown.scores if scores is None else scores
-    if np.iscomplexobj(drawn):
-        return '<p class="soft">These scores are complex: plots.pcs(model) draws them.</p>'
     values = scores_of(shown, scores)
     if values is not None and not values.shape[1]:
         return '<p class="soft">This fit kept no component, so that there are no scores.</p>'

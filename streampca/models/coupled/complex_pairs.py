@@ -88,7 +88,7 @@ class ComplexPairs(Result, kind="complex pairs"):
         return np.asarray(self.values**2 / np.sum(self.spectrum**2))
 
     def part_of(self, name: str, values: Array) -> Array:
-        """The entries of one field, "x" or "y", of an array of features."""
+        """The entries (p, ...) of one field, "x" or "y", of an array (p + q, ...)."""
         return np.asarray(values[self.labels.features.slices[name]])
 
     def to_xarray(self) -> Any:
@@ -200,7 +200,10 @@ class ComplexCPCCA(Estimator):
         return made
 
     def plan(self, X: Any, Y: Any = None, *, dim: Any = None) -> dict[str, Plan]:  # type: ignore[override]
-        """The plans of the complex EOFs of both fields. Reads nothing. Raises MemoryLimitError."""
+        """The plans of the complex EOFs of X (n, p) and Y (n, q). Reads nothing.
+
+        Raises MemoryLimitError.
+        """
         pair, models = self._opened_pair(X, Y, dim), self._models()
         views = zip(VIEWS, models, (pair.x, pair.y), strict=True)
         return {name: model.plan(view) for name, model, view in views}
@@ -235,7 +238,10 @@ class ComplexCPCCA(Estimator):
     def transform(  # type: ignore[override]
         self, X: Any = None, Y: Any = None, *, dim: Any = None, remove: Any = None
     ) -> Any:
-        """(scores of X, scores of Y), (rows, k) complex; of one field alone those of it."""
+        """(scores of X, scores of Y), (rows, k) complex; of one field alone those of it.
+
+        Cost: a pass over each. Raises InvalidInputError for no rows, and rows of other features.
+        """
         result = self._result_as(ComplexPairs)
         made = []
         for rows, one in ((X, result.x), (Y, result.y)):
@@ -247,10 +253,25 @@ class ComplexCPCCA(Estimator):
             raise InvalidInputError("no rows: expected transform(X, Y), or one of them")
         return tuple(made) if len(made) > 1 else made[0]
 
-    singular_values_ = property(lambda self: self.result_.values)
-    squared_covariance_fraction_ = property(lambda self: self.result_.squared_covariance_fraction)
-    x_patterns_ = property(lambda self: self.result_.part_of("x", self.result_.patterns))
-    y_patterns_ = property(lambda self: self.result_.part_of("y", self.result_.patterns))
+    @property
+    def singular_values_(self) -> Array:
+        """(k,) the values of the pairs, descending."""
+        return self.result_.values
+
+    @property
+    def squared_covariance_fraction_(self) -> Array:
+        """(k,) squares of the values over those of all pairs."""
+        return self.result_.squared_covariance_fraction
+
+    @property
+    def x_patterns_(self) -> Array:
+        """(p, k) complex: what a score adds to X."""
+        return self.result_.part_of("x", self.result_.patterns)
+
+    @property
+    def y_patterns_(self) -> Array:
+        """(q, k) complex: what a score adds to Y."""
+        return self.result_.part_of("y", self.result_.patterns)
 
     def _opened_pair(self, X: Any, Y: Any, dim: Any) -> Pair:
         if Y is None:

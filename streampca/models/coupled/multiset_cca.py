@@ -187,7 +187,8 @@ class MultisetCCA(Estimator):
     ) -> Any:
         """Scores (rows, k) of each field: a tuple for a list, a dict for a dict of some of them.
 
-        options : ``remove``, as of ``PCA.transform``.
+        options : ``remove``, as of ``PCA.transform``. Cost: a pass over each field.
+        Raises InvalidInputError for another number of fields, and for names that were not fitted.
         """
         if isinstance(fields, Mapping):
             return {n: self.view(n).transform(one, dim=dim, **options) for n, one in fields.items()}
@@ -201,17 +202,39 @@ class MultisetCCA(Estimator):
         return tuple(self.view(n).transform(one, dim=dim, **options) for n, one in views)
 
     def view(self, name: str) -> View:
-        """One field as a model of its own, which transforms rows of it."""
+        """One field as a model of its own, which transforms rows of it.
+
+        Raises InvalidInputError for a name that was not fitted.
+        """
         known = self._result_as(MultisetResult).names
         if name not in known:
             raise InvalidInputError(f"no field {name!r}; expected one of {', '.join(known)}")
         return View(self, name)
 
-    values_ = property(lambda self: self.result_.values)
-    correlations_ = property(lambda self: self.result_.correlations)
-    explained_variance_ratio_ = property(lambda self: self.result_.explained_variance_ratio)
-    weights_ = property(lambda self: self._by_name(self.result_.vectors))
-    loadings_ = property(lambda self: self._by_name(self.result_.loadings))
+    @property
+    def values_(self) -> Array:
+        """(k,) descending; of two fields canonical correlations, of m from -1 to m - 1."""
+        return self.result_.values
+
+    @property
+    def correlations_(self) -> Array:
+        """(m, m, k) of the scores of a field with those of another."""
+        return self.result_.correlations
+
+    @property
+    def explained_variance_ratio_(self) -> Array:
+        """(m, k) shares of the total variance of each field along its weights."""
+        return self.result_.explained_variance_ratio
+
+    @property
+    def weights_(self) -> dict[str, Array]:
+        """Of each field, by name: (p_i, k), which make its scores."""
+        return self._by_name(self.result_.vectors)
+
+    @property
+    def loadings_(self) -> dict[str, Array]:
+        """Of each field, by name: (p_i, k) correlations of its features with its scores."""
+        return self._by_name(self.result_.loadings)
 
     def _by_name(self, values: Array) -> dict[str, Array]:
         return {name: self.result_.part(name, values) for name in self.result_.names}

@@ -130,8 +130,10 @@ class ComplexDecomposition(ComplexPatterns, PrincipalComponents, kind="complex m
         return PartsMatrix(matrix)
 
     def refuse_real(self, dtype: Any) -> None:
-        """Raise InvalidInputError for real rows after a fit of complex ones: of a series whose
-        analytic signal was fitted they would be taken for that."""
+        """Real rows after a fit of complex ones would be taken for an analytic signal.
+
+        Raises InvalidInputError.
+        """
         if self.of_complex and np.dtype(dtype).kind != "c":
             raise InvalidInputError(
                 f"X is {dtype}, and the fit was of complex data. Of a model of analytic signals: "
@@ -182,7 +184,7 @@ class ComplexDecomposition(ComplexPatterns, PrincipalComponents, kind="complex m
     # -- in words and pictures ------------------------------------------------------------------
 
     def in_dataset(self) -> tuple[dict[str, tuple[Array, list[AxisLabels]]], dict[str, Any]]:
-        """Also amplitudes and phases of components and scores."""
+        """Also amplitudes and phases of components (k, p) and of scores (n, k)."""
         labels, modes = self.labels, self.component_axis
         tables: dict[str, tuple[Array, list[AxisLabels]]] = {}
         if self.components is not None:

@@ -80,7 +80,7 @@ class ViewsResult(ResidualResult):
         return 8 * (self.n_components + 2) * self.n_features
 
     def part(self, name: str, values: Array) -> Array:
-        """The entries of one view of an array of features."""
+        """The entries (p_i, ...) of one view, of an array (p, ...) of all features."""
         return np.asarray(values[self.labels.features.slices[name]])
 
     def view(self, name: str) -> ViewResult:
@@ -110,6 +110,7 @@ class ViewsResult(ResidualResult):
         return Labels(labels.samples, labels.features.parts[name], None, attrs, own)
 
     def scores_of(self, options: RowOptions) -> RowMap:
+        """A view has scores, not all of them together. Raises InvalidInputError."""
         known = " or ".join(f"view({name!r})" for name in self.names)
         raise InvalidInputError(f"a {self.method} has {len(self.names)} views; use {known}")
 
@@ -248,7 +249,7 @@ class TwoViewResult(ViewsResult, kind="two-view"):
         return Redundancy(*found)
 
     def tables_of_features(self) -> dict[str, Array]:
-        """Arrays of features by what they are in the Dataset."""
+        """Arrays (p, k) of features by what they are in the Dataset."""
         return {
             "weights": self.vectors,
             **({} if self.patterns is None else {"patterns": self.patterns}),

@@ -464,7 +464,7 @@ def test_large_means_do_not_cancel(solver):
         ([0.0, 0, 0], "zero everywhere"),
         ([1.0, 1], "shape"),
         (["a", "b", "c"], "or the name of a column"),
-        ("area", "'coslat' or an array"),
+        ("area", "no areas of cells"),
         ("coslat", "no latitude"),
         (xr.DataArray(np.ones(3), dims="x"), "dimensions"),
     ],
