@@ -58,13 +58,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--whole-grids",
         action="store_true",
-        help="all cases of the tests in tests/long_grids.txt; else every second one is for -m soak",
+        help="all cases of the tests in tests/long_grids.txt; else two of three are for -m soak",
     )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Every second case of a long grid is a soak test: its neighbours go through the same code.
+    """Two of three cases of a long grid are soak tests: their neighbours go through the same code.
 
     Where tests are named (``file.py::test``) all of their cases run.
     """
@@ -76,8 +76,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if (test := item.nodeid.partition("[")[0]) in LONG_GRIDS:
             grids.setdefault(test, []).append(item)
     for test, cases in grids.items():
-        for item in cases[1 + len(test) % 2 : -1 : 2]:  # other cases of other tests
-            item.add_marker(pytest.mark.soak)
+        for number, item in enumerate(cases[1:-1], len(test)):  # other cases of other tests
+            if number % 3:
+                item.add_marker(pytest.mark.soak)
 
 
 @pytest.hookimpl(wrapper=True)
