@@ -57,7 +57,7 @@ def rows() -> list[tuple[str, str]]:
     return [row for row in found if "slurm" not in row[0]]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_every_row_leads_to_its_picture_and_report(desk: Path) -> None:
     """The commands of README.md's first table, one after the other, as a reader types them."""
     shutil.copytree(CONFIGS, desk / "configs")

@@ -92,7 +92,7 @@ def test_only_what_is_needed_loads(tmp_path: Path) -> None:
     assert fresh(code, tmp_path) == ["import []", "--help []", "info []", "fit []"]
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_a_second_process_compiles_nothing(tmp_path: Path) -> None:
     installed = shutil.copytree(
         PACKAGE, tmp_path / "site/streampca", ignore=shutil.ignore_patterns("__pycache__")

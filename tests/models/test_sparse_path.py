@@ -30,7 +30,7 @@ def blocks(x: np.ndarray) -> Any:
     return da.from_array(x, (40, x.shape[1]))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("asked", [{"n_nonzero": 8}, {"alpha": 1.0}, {"alpha": (0.5, 4.0)}])
 @pytest.mark.parametrize("ridge", [0.5, 1e-6])
 def test_a_finite_ridge_needs_no_covariance_of_all(
@@ -120,7 +120,7 @@ def test_a_path_is_its_penalties_in_the_same_reads(ridge: float) -> None:
     assert len(read.cost_) <= max(reads) + 2 < sum(reads)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_of_a_path_the_sparsest_that_explains_enough_is_taken(tmp_path: Path) -> None:
     x, alphas = spiked(0), [8.0, 4.0, 0.1]
     sums = [one.explained_variance.sum() for one in quiet(path=alphas).fit(x).path_]

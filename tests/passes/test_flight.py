@@ -556,7 +556,7 @@ def test_other_versions_are_refused_by_name(strangers: Any, monkeypatch: Any) ->
         assert not matrix.log
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("answer", "kinds", "operands"), [(False, [*STRANGERS], {}), (True, ["0.0.8"], {"q": [1.0]})]
 )

@@ -40,7 +40,7 @@ def test_components_of_a_small_matrix_improve_on_biases() -> None:
 
 
 @pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.parametrize("size", [SMALL, pytest.param({}, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("size", [SMALL, pytest.param({}, marks=pytest.mark.soak)])
 def test_where_no_component_helps_there_is_none(name: str, size: dict[str, int]) -> None:
     given, unseen = parted(movielens_like(0, 2, **size))
     model = RECIPES[name]().fit(given)

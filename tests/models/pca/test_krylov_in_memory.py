@@ -123,7 +123,7 @@ def test_components_are_those_of_numpy(kind: str, form: str) -> None:
         assert np.all(one.angle[known & one.simple] < 1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("copies", [9, 60])
 @pytest.mark.parametrize("form", [scipy.sparse.csr_array, np.asarray, np.float32])
 def test_equal_eigenvalues_that_a_block_cannot_hold_are_all_found(copies: int, form: Any) -> None:
@@ -208,7 +208,7 @@ def test_what_follows_gives_the_residuals_of_a_krylov_space(dtype: Any) -> None:
     "seeds",
     [
         range(4),
-        pytest.param(range(4, 40), marks=pytest.mark.slow),
+        pytest.param(range(4, 40), marks=pytest.mark.soak),
         pytest.param(range(40, 2000), marks=pytest.mark.soak),
     ],
     ids=["few", "100", "2000"],

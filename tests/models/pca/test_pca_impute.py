@@ -84,7 +84,7 @@ def test_what_does_not_go_together_is_refused() -> None:
         PCA(2, missing="mean").fit(x).impute(x)
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_errors_are_those_of_the_observed_cells() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((40, 2)) @ rng.standard_normal((2, 12)) + 3

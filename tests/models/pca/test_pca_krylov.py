@@ -190,7 +190,7 @@ def test_auto_takes_an_exact_solver_that_is_affordable_though_an_iterative_one_i
     assert plan.solver == "gram"
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_no_certificate_of_50_fits_is_violated(dtype):
     decays = [

@@ -120,7 +120,7 @@ def mean_precision(order: np.ndarray, relevant: set[int]) -> float:
     return float(np.mean([precision[recall >= one - 1e-9].max() for one in levels]))
 
 
-@pytest.mark.slow
+@pytest.mark.soak
 def test_medlars(shared_data: Path) -> None:
     folder = shared_data / "text_med"
     texts, queries = entries(folder / "MED.ALL"), entries(folder / "MED.QRY")
