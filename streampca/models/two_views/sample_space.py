@@ -88,7 +88,7 @@ def sample_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candi
     solve = {
         "samples of both views": 6 * n * n * 8,
         "scores": 8 * n * k * 8,
-        "weights and loadings": 8 * 8 * matrix.shape[1] * k,
+        "weights and loadings": 8 * (12 if request.method.shapes else 10) * matrix.shape[1] * k,
     }
     made = []
     for x_ways, y_ways in product(*ways):
@@ -229,8 +229,13 @@ def _of_products(
         parts.append([made[:, :k], *correlations, made[:, k : 2 * k], made[:, 3 * k :]])
     sign = orientation(parts[0][1])
     *tables, shapes = (np.vstack(pair) for pair in zip(*parts, strict=True))
-    vectors, loadings, cross, covariances = (table * sign for table in tables)
+    parts.clear()
     factor = np.sqrt(n - 1.0) if request.method.weighs else 1.0
+    for table in tables:  # in place: they are as long as the data are wide
+        table *= sign
+    vectors, loadings, cross, covariances = tables
+    vectors *= factor
+    covariances *= factor / (n - 1.0)
     x_scores, y_scores = (score * sign * factor for score in scores)
     scales = [one.features.divisors for one in fitted]
     scale = None
@@ -242,10 +247,10 @@ def _of_products(
     slopes = [one.features.removed for one in fitted if one.features.removed is not None]
     return Found(
         solved=solved,
-        vectors=vectors * factor,
+        vectors=vectors,
         loadings=loadings,
         cross_loadings=cross,
-        covariances=covariances * (factor / (n - 1.0)),
+        covariances=covariances,
         between_scores=(x_scores.T @ x_scores / (n - 1.0), y_scores.T @ y_scores / (n - 1.0)),
         patterns=shapes * sign / factor if shapes.shape[1] else None,
         mean=np.concatenate([one.features.mean for one in fitted]),
