@@ -88,7 +88,7 @@ def sample_candidates(matrix: ChunkedMatrix, request: ViewRequest) -> list[Candi
     solve = {
         "samples of both views": 6 * n * n * 8,
         "scores": 8 * n * k * 8,
-        "weights and loadings": 8 * (12 if request.method.shapes else 10) * matrix.shape[1] * k,
+        "weights and loadings": 8 * (13 if request.method.shapes else 11) * matrix.shape[1] * k,
     }
     made = []
     for x_ways, y_ways in product(*ways):
