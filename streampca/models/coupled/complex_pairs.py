@@ -193,12 +193,6 @@ class ComplexCPCCA(Estimator):
     takes_complex: ClassVar[bool] = True
     result_: ComplexPairs
 
-    @classmethod
-    def from_result(cls, result: Any) -> Self:
-        """A fitted model with a result that was saved."""
-        made: Self = attach(cls.restored(result.settings), result)
-        return made
-
     def plan(self, X: Any, Y: Any = None, *, dim: Any = None) -> dict[str, Plan]:  # type: ignore[override]
         """The plans of the complex EOFs of X (n, p) and Y (n, q). Reads nothing.
 

@@ -146,12 +146,6 @@ class MultisetCCA(Estimator):
     missing: ClassVar[str] = "raise"
     result_: MultisetResult
 
-    @classmethod
-    def from_result(cls, result: Any) -> Self:
-        """A fitted model with a result that was saved."""
-        made: Self = attach(cls.restored(result.settings), result)
-        return made
-
     def plan(self, fields: Any, *, dim: Any = None) -> dict[str, Plan]:  # type: ignore[override]
         """What ``fit`` would do with each field: the plan of its PCA. Reads nothing.
 

@@ -52,8 +52,9 @@ class OfComplexRows(ScoresEmptySamples, WeighsSamples, LinearModel):
 
     def _passes(self, matrix: ChunkedMatrix) -> RowPasses:
         plain = super()._passes(matrix)
-        rows = RowPasses if matrix.dtype.kind == "c" else ComplexRowPasses
-        return rows(**{one.name: getattr(plain, one.name) for one in fields(plain)})
+        if matrix.dtype.kind == "c":
+            return plain
+        return ComplexRowPasses(**{one.name: getattr(plain, one.name) for one in fields(plain)})
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
